@@ -1,0 +1,48 @@
+# make run    install into .venv, run every study on built-in data, write results/index.html
+# make test   install into .venv, then ruff, mypy and all tests
+# make bench  side-by-side benchmarks (ONLY=name for one), writes benchmarks/results.json
+# make paper  the papers' figures and tables
+# make clean  remove everything the commands above made
+
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# Nothing we start phones home, and Flower uses what is installed here.
+export FLWR_TELEMETRY_ENABLED := 0
+export FLWR_DISABLE_UPDATE_CHECK := 1
+export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
+export RAY_USAGE_STATS_ENABLED := 0
+
+.PHONY: install run test lint bench paper clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: install
+	$(BIN)/trellis run all --out results
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+bench: install
+	$(BIN)/python -m benchmarks $(ONLY)
+
+paper: install
+	$(BIN)/trellis paper consensus-graph --out results/paper
+
+clean:
+	rm -rf $(VENV) results build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis *.fab
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Running and recording studies: the in-process grid, seeds, metrics, results, plots, reports."""

@@ -1,0 +1,43 @@
+"""How well a learned graph agrees with a known one."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+# An edge counts where its weight exceeds this share of the graph's largest weight. The papers leave
+# the threshold open and it matters, so every report names it.
+EDGE_THRESHOLD = 0.2
+LOOSE_EDGE_THRESHOLD = 1e-4
+
+
+def edges(weights: Vector, threshold: float = EDGE_THRESHOLD) -> NDArray[np.bool_]:
+    """Return which entries of ``weights`` (..., p) are edges, relative to the largest of each row."""
+    magnitude = np.abs(weights)
+    return magnitude > threshold * np.max(magnitude, axis=-1, keepdims=True, initial=0.0)
+
+
+def matthews(
+    learned: Vector, truth: Vector, threshold: float = EDGE_THRESHOLD
+) -> float:
+    """Return Matthews' correlation of learned and true edges, (34) of [ZW] with counts.
+
+    0 where one of the two graphs is empty or complete, as is usual for an undefined ratio.
+    """
+    guess, fact = edges(learned, threshold), np.asarray(truth) != 0.0
+    tp = float(np.sum(guess & fact))
+    tn = float(np.sum(~guess & ~fact))
+    fp = float(np.sum(guess & ~fact))
+    fn = float(np.sum(~guess & fact))
+    norm = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    return float((tp * tn - fp * fn) / norm) if norm > 0.0 else 0.0
+
+
+def relative_error(learned: Vector, truth: Vector) -> float:
+    """Return |learned - truth| / |truth|, (35) of [ZW]."""
+    norm = float(np.linalg.norm(truth))
+    if norm == 0.0:
+        return 0.0 if not np.any(learned) else float("inf")
+    return float(np.linalg.norm(np.asarray(learned) - truth)) / norm

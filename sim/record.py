@@ -1,0 +1,184 @@
+"""One result object for every study and runtime, and its layout on disk.
+
+A run's folder holds ``run.json`` (what was run, where, how long, what was sent, what privacy was
+spent), ``metrics.csv`` (one row a round), ``result.npz`` (the study's arrays) and ``report.html``.
+Every file is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT = 1
+Row = dict[str, float]
+
+
+@dataclass
+class RunResult:
+    """What a study learned, how it got there and what that cost.
+
+    Attributes
+    ----------
+    study, seed : what was run
+    engine : ``local`` (in this process), ``flower`` (Flower's simulation) or ``deployment``
+    config : the study's settings, kebab-case
+    arrays : the study's arrays, as named in the public contract
+    metrics : one row a round; missing values are absent
+    clients : one entry a client in the order of the arrays: ``name``, ``count``, ``rounds``
+    ledger : the privacy that was spent and what the claim covers
+    headline : the few numbers worth a closing table
+    notes : warnings a reader of the result must see
+    status : ``running``, ``completed`` or ``failed``
+    """
+
+    study: str
+    seed: int
+    engine: str
+    config: dict[str, Any]
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    metrics: list[Row] = field(default_factory=list)
+    clients: list[dict[str, Any]] = field(default_factory=list)
+    variables: list[str] = field(default_factory=list)
+    ledger: dict[str, Any] = field(default_factory=dict)
+    headline: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: float = 0.0
+    started: str = ""
+    status: str = "running"
+    versions: dict[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.versions = self.versions or versions()
+        self.started = self.started or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+    def save(self, folder: Path) -> Path:
+        """Write ``run.json``, ``metrics.csv`` and ``result.npz`` into ``folder``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        if self.arrays:
+            buffer = io.BytesIO()
+            np.savez(buffer, **self.arrays)
+            write_atomically(folder / "result.npz", buffer.getvalue())
+        if self.metrics:
+            write_atomically(folder / "metrics.csv", metrics_csv(self.metrics).encode())
+        write_atomically(folder / "run.json", json.dumps(self.header(), indent=2).encode())
+        return folder
+
+    def header(self) -> dict[str, Any]:
+        """Return the content of ``run.json``."""
+        # One key at a time: asdict would copy every array first.
+        kept = {name: getattr(self, name) for name in _HEADER_FIELDS}
+        return {"format": FORMAT, **kept}
+
+    @classmethod
+    def load(cls, folder: Path) -> RunResult:
+        """Read a run's folder.
+
+        Raises
+        ------
+        FileNotFoundError
+            Where the folder holds no ``run.json``.
+        """
+        path = folder / "run.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"{folder} holds no run: {path} is missing")
+        header = json.loads(path.read_text())
+        if header.pop("format", None) != FORMAT:
+            raise ValueError(f"{path} was written by another version of Trellis")
+        result = cls(**header)
+        if (folder / "result.npz").is_file():
+            with np.load(folder / "result.npz", allow_pickle=False) as arrays:
+                result.arrays = {name: arrays[name] for name in arrays.files}
+        if (folder / "metrics.csv").is_file():
+            result.metrics = read_metrics_csv((folder / "metrics.csv").read_text())
+        result.folder = folder
+        return result
+
+    def summary(self) -> str:
+        """Return a few lines for people."""
+        lines = [f"{self.study} on {self.engine}: {self.status} after {len(self.metrics)} rounds"]
+        lines += [f"  {name:<24}{value:.6g}" for name, value in self.headline.items()]
+        lines.append(f"  {'sent up / down':<24}{self.bytes_up:,} / {self.bytes_down:,} bytes")
+        if self.folder is not None:
+            lines.append(f"  {'kept in':<24}{self.folder}")
+        return "\n".join(lines)
+
+
+_HEADER_FIELDS = (
+    "study",
+    "seed",
+    "engine",
+    "config",
+    "status",
+    "started",
+    "seconds",
+    "headline",
+    "clients",
+    "variables",
+    "ledger",
+    "notes",
+    "bytes_up",
+    "bytes_down",
+    "versions",
+)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that can change a number."""
+    found = {"python": platform.python_version(), "platform": platform.machine()}
+    for package in ("trellis", "flwr", "numpy", "scipy"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:  # run from an unpacked FAB
+            found[package] = "not installed"
+    return found
+
+
+def metrics_csv(rows: Sequence[Mapping[str, float]]) -> str:
+    """Return the rows as csv, columns in order of first appearance."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def read_metrics_csv(text: str) -> list[Row]:
+    """Return what `metrics_csv` wrote; empty cells stay absent."""
+    return [
+        {name: float(cell) for name, cell in row.items() if cell not in ("", None)}
+        for row in csv.DictReader(io.StringIO(text))
+    ]
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write ``path`` so that a crash leaves the old file or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

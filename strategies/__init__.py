@@ -1,0 +1,1 @@
+"""What the server does: one Flower strategy a file, with its pure update rule beside it."""
