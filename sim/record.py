@@ -36,19 +36,21 @@ class RunResult:
     study, seed : what was run
     engine : ``local`` (in this process), ``flower`` (Flower's simulation) or ``deployment``
     config : the study's settings, kebab-case
+    data : the folder with the clients' files; empty for synthetic data
     arrays : the study's arrays, as named in the public contract
     metrics : one row a round; missing values are absent
     clients : one entry a client in the order of the arrays: ``name``, ``count``, ``rounds``
     ledger : the privacy that was spent and what the claim covers
     headline : the few numbers worth a closing table
     notes : warnings a reader of the result must see
-    status : ``running``, ``completed`` or ``failed``
+    status : ``running``, ``completed``, ``interrupted`` or ``failed``
     """
 
     study: str
     seed: int
     engine: str
     config: dict[str, Any]
+    data: str = ""
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     metrics: list[Row] = field(default_factory=list)
     clients: list[dict[str, Any]] = field(default_factory=list)
@@ -126,6 +128,7 @@ _HEADER_FIELDS = (
     "seed",
     "engine",
     "config",
+    "data",
     "status",
     "started",
     "seconds",

@@ -14,9 +14,11 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from numpy.lib import format as npy
 from numpy.typing import NDArray
+
+RecordType = ArrayRecord | ConfigRecord | MetricRecord
 
 _STYPE = "numpy.ndarray"
 _MAGIC = b"\x93NUMPY"
@@ -81,6 +83,8 @@ def record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     return result
 
 
-def arrays(content: ArrayRecord) -> dict[str, NDArray[Any]]:
-    """Return a Flower `ArrayRecord` as named read-only arrays."""
+def arrays(content: RecordType) -> dict[str, NDArray[Any]]:
+    """Return a Flower `ArrayRecord` as named read-only arrays; refuse another kind of record."""
+    if not isinstance(content, ArrayRecord):
+        raise ValueError(f"a {type(content).__name__} where arrays were expected")
     return {name: unpack(array) for name, array in content.items()}

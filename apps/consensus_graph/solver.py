@@ -172,6 +172,7 @@ def accelerated_steps(
     *,
     previous: Vector | None = None,
     last_gradient_noise: Vector | None = None,
+    step: float = 0.0,
 ) -> tuple[Vector, Vector]:
     """Run ``steps`` accelerated projected gradient steps (14)-(16) on (13).
 
@@ -181,6 +182,7 @@ def accelerated_steps(
         defaults to ``start``
     last_gradient_noise : (p,) added to the gradient of the last step, as in (26); that step is
         taken as it falls, with the step length the noise-free gradient earned
+    step : longest step, eta_w in (15); 0 lets every step be as long as the objective allows
 
     Returns
     -------
@@ -191,6 +193,9 @@ def accelerated_steps(
     value = local_objective(w, z, alpha, beta, pull, consensus)
     # Curvature along the gradient at the start: a first guess the backtracking corrects.
     lipschitz = 4.0 * beta + pull + 2.0 * alpha * (d - 1) / max(degrees(w, d).max(), 1e-12) ** 2
+    if step > 0.0:
+        lipschitz = 1.0 / step
+    floor = lipschitz if step > 0.0 else 0.0
     for k in range(steps):
         ahead = w + _MOMENTUM * (w - before)  # (14)
         if degrees(ahead, d).min() <= 0.0:
@@ -212,5 +217,5 @@ def accelerated_steps(
         # A rise of the objective means the momentum overshot: forget it.
         before = w if trial_value <= value else trial
         w, value = trial, trial_value
-        lipschitz *= 0.9
+        lipschitz = max(0.9 * lipschitz, floor)
     return w, before

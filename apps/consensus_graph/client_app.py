@@ -1,0 +1,115 @@
+"""The client of consensus-graph: message in, message out.
+
+Stateless but for one thing: the client's statistic zbar, computed from its data on first use, stays
+in ``context.state``, so the data is read once. With ``privacy = "sound"`` what stays there is
+already noised and nothing else is ever computed from the data: every message is post-processing of
+that one release, whatever the number of rounds and steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from privacy.ledger import PrivacyEvent
+from sim.node import Node
+from strategies import wire
+
+from .config import ConsensusGraphConfig
+from .data import client_table
+from .problem import Vector, objective
+from .release import Statistic, load_momentum, paper_noise, release_statistic, save_momentum
+from .solver import accelerated_steps, solve
+
+app = ClientApp()
+
+
+@app.query("enrol")
+def enrol(message: Message, context: Context) -> Message:
+    """Tell who this client is: name, number of signals, names of the variables."""
+    config = ConsensusGraphConfig.from_run_config(context.run_config)
+    node = Node.of(context)
+    table = client_table(config, int(context.run_config["seed"]), node)
+    who = ConfigRecord(
+        {
+            "name": node.name,
+            "partition": node.partition,
+            "count": int(table.values.shape[0]),
+            "variables": list(table.columns),
+        }
+    )
+    return Message(RecordDict({"client": who}), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Update this client's graph: (13), from the consensus and the pull the server sent."""
+    config = ConsensusGraphConfig.from_run_config(context.run_config)
+    statistic = _statistic(config, context)
+    arrays = wire.arrays(message.content["arrays"])
+    order = message.content["order"]
+    server_round, pull = int(order["round"]), float(order["pull"])  # type: ignore[arg-type]
+
+    # FedAvg's correction for client drift is linear in w, as the data term is.
+    z = statistic.z + 0.5 * arrays["shift"] if "shift" in arrays else statistic.z
+    events = list(statistic.events)
+    if config.local_steps == 0:
+        w = solve(z, config.alpha, config.beta, pull, arrays["consensus"]).w
+    else:
+        w, event = _gradient_steps(config, context, statistic, z, arrays, pull, server_round)
+        events += [event] if event is not None else []
+
+    reply = {"weights": w}
+    if config.method == "fedavg":
+        reply["slope"] = 2.0 * statistic.z
+    content = RecordDict({"arrays": wire.record(reply)})
+    if config.privacy != "paper":  # there the objective would tell of the raw data
+        value = objective(w, statistic.z, config.alpha, config.beta)
+        content["metrics"] = MetricRecord({"objective": value})
+    for event in events:
+        content[f"privacy.{event.name}"] = ConfigRecord(event.as_record())
+    return Message(content, reply_to=message)
+
+
+def _statistic(config: ConsensusGraphConfig, context: Context) -> Statistic:
+    """Return zbar from ``context.state``, or from the data on first use."""
+    if "statistic" in context.state:
+        return Statistic.from_records(context.state)
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    statistic = release_statistic(config, seed, node, client_table(config, seed, node))
+    statistic.keep(context.state)
+    return statistic
+
+
+def _gradient_steps(
+    config: ConsensusGraphConfig,
+    context: Context,
+    statistic: Statistic,
+    z: Vector,
+    arrays: dict[str, Vector],
+    pull: float,
+    server_round: int,
+) -> tuple[Vector, PrivacyEvent | None]:
+    """Run K steps of (14)-(16); with ``privacy = "paper"`` as (25)-(27), noise on the last one."""
+    noise, event, previous = None, None, None
+    if config.privacy == "paper":
+        node, seed = Node.of(context), int(context.run_config["seed"])
+        noise, event = paper_noise(config, seed, node, statistic, server_round)
+        previous = load_momentum(node, context, server_round)
+    w, before = accelerated_steps(
+        arrays["own"],
+        z,
+        config.alpha,
+        config.beta,
+        pull,
+        arrays["consensus"],
+        config.local_steps,
+        previous=previous,
+        last_gradient_noise=noise,
+        step=config.step,
+    )
+    if config.privacy == "paper":
+        save_momentum(node, context, server_round, np.asarray(before))
+    return w, event
+

@@ -1,0 +1,72 @@
+"""Settings of the consensus-graph study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sim.config import ConfigError, StudyConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsensusGraphConfig(StudyConfig):
+    """Settings, under the names of the paper where it has one.
+
+    Attributes
+    ----------
+    alpha : weight of the log barrier that keeps every node connected
+    beta : ridge; larger gives more and smaller weights
+    rho : how hard clients are pulled to the consensus
+    lambda\\_ : sparsity of the consensus
+    local_steps : K, accelerated gradient steps a round; 0 solves the local problem exactly
+    step : eta_w, longest gradient step; 0 derives it from the problem
+    clip : C, largest norm of one signal's vector of squared differences, where privacy is on
+    nodes, signals, overlap : of the synthetic data: d, N_i (one number or ``20,40,60``) and q
+    """
+
+    study: ClassVar[str] = "consensus-graph"
+    methods: ClassVar[tuple[str, ...]] = ("fedgl", "igl", "fedavg")
+
+    method: str = "fedgl"
+    alpha: float = 2.0
+    beta: float = 0.05
+    rho: float = 1.0
+    lambda_: float = 0.3
+    local_steps: int = 0
+    step: float = 0.0
+    clip: float = 25.0
+    nodes: int = 20
+    signals: str = "50"
+    overlap: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("alpha", "beta", "rho"):
+            self.positive(name)
+        self.at_least("lambda_", 0.0)
+        self.at_least("local_steps", 0)
+        self.at_least("step", 0.0)
+        self.positive("clip")
+        self.at_least("nodes", 3)
+        if not 0.0 <= self.overlap <= 1.0:
+            raise ConfigError(f"overlap={self.overlap}: must be between 0 and 1")
+        self.signal_counts()
+        if self.privacy == "paper" and (self.method != "fedgl" or self.local_steps < 1):
+            raise ConfigError(
+                f"privacy='paper' noises the last of K gradient steps of fedgl; it needs "
+                f"method='fedgl' and local-steps >= 1, not method={self.method!r} and "
+                f"local-steps={self.local_steps}"
+            )
+
+    def signal_counts(self) -> list[int]:
+        """Return the number of synthetic signals of every client."""
+        try:
+            counts = [int(part) for part in self.signals.split(",")]
+        except ValueError:
+            counts = []
+        if not counts or min(counts) < 2 or len(counts) not in (1, self.clients):
+            raise ConfigError(
+                f"signals={self.signals!r}: one whole number >= 2 for all clients, or "
+                f"{self.clients} of them with commas between"
+            )
+        return counts * self.clients if len(counts) == 1 else counts

@@ -1,0 +1,95 @@
+"""The paper's synthetic graphs and signals (Sec. V-A), and a client's own file.
+
+A random geometric graph G_0: d points in the unit square, edge weights exp(-dist^2 / (2 * 0.5^2)),
+those below 0.75 dropped. A share q of its edges, drawn at random, is the consensus graph. Every
+client adds (1 - q) |E_0| edges of its own among the other pairs; the paper does not say with which
+weights, here they are resampled from those of G_0. Signals are Gaussian with covariance
+(L + 0.1^2 I)^-1 (33), L the Laplacian of the client's graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.node import Node
+from sim.seeds import generator
+from sim.tables import Table, read_table, require_variation
+
+from .config import ConsensusGraphConfig
+from .problem import Matrix, Vector, adjacency, edge_vector
+
+_KERNEL_WIDTH = 0.5
+_SMALLEST_WEIGHT = 0.75
+_SIGNAL_NOISE = 0.1  # sigma_w in (33)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The graphs behind synthetic data: ``consensus`` (p,) and every client's ``weights`` (I, p)."""
+
+    consensus: Vector
+    weights: NDArray[np.float64]
+
+
+def synthetic_truth(config: ConsensusGraphConfig, seed: int) -> Truth:
+    """Return the consensus graph and the clients' graphs of one seed."""
+    base, consensus = _shared_graphs(config, seed)
+    clients = [_client_graph(base, consensus, seed, i) for i in range(config.clients)]
+    return Truth(consensus, np.array(clients))
+
+
+def synthetic_table(config: ConsensusGraphConfig, seed: int, partition: int) -> Table:
+    """Return the signals of one client of the synthetic federation."""
+    base, consensus = _shared_graphs(config, seed)
+    w = _client_graph(base, consensus, seed, partition)
+    counts = config.signal_counts()
+    count = counts[partition % len(counts)]
+    signals = smooth_signals(adjacency(w), count, generator(seed, "signals", partition))
+    width = len(str(config.nodes))
+    names = tuple(f"v{i + 1:0{width}d}" for i in range(config.nodes))
+    return Table(signals, names, f"synthetic client {partition + 1}")
+
+
+def client_table(config: ConsensusGraphConfig, seed: int, node: Node) -> Table:
+    """Return one node's signals: its own file, or in simulation the synthetic ones."""
+    if node.data_path is None:
+        return synthetic_table(config, seed, node.partition)
+    table = read_table(node.data_path)
+    require_variation(table)
+    return table
+
+
+def smooth_signals(weights: Matrix, count: int, rng: np.random.Generator) -> Matrix:
+    """Return ``count`` signals (count, d) that are smooth over the graph ``weights`` (d, d), (33)."""
+    laplacian = np.diag(weights.sum(axis=1)) - weights
+    eigenvalues, vectors = np.linalg.eigh(laplacian)
+    scale = 1.0 / np.sqrt(np.maximum(eigenvalues, 0.0) + _SIGNAL_NOISE**2)
+    return (rng.standard_normal((count, weights.shape[0])) * scale) @ vectors.T
+
+
+def _shared_graphs(config: ConsensusGraphConfig, seed: int) -> tuple[Vector, Vector]:
+    """Return G_0 and the consensus graph, both (p,)."""
+    rng = generator(seed, "shared graph")
+    points = rng.random((config.nodes, 2))
+    squared = np.sum((points[:, None, :] - points[None, :, :]) ** 2, axis=-1)
+    base = edge_vector(np.exp(-squared / (2.0 * _KERNEL_WIDTH**2)))
+    base[base < _SMALLEST_WEIGHT] = 0.0
+    present = np.flatnonzero(base)
+    kept = rng.permutation(present)[: round(config.overlap * present.size)]
+    consensus = np.zeros_like(base)
+    consensus[kept] = base[kept]
+    return base, consensus
+
+
+def _client_graph(base: Vector, consensus: Vector, seed: int, partition: int) -> Vector:
+    """Return one client's graph: the consensus and as many own edges as were taken away."""
+    rng = generator(seed, "client graph", partition)
+    own = np.count_nonzero(base) - np.count_nonzero(consensus)
+    free = np.flatnonzero(consensus == 0.0)
+    added = rng.choice(free, min(own, free.size), replace=False)
+    w = consensus.copy()
+    w[added] = rng.choice(base[base > 0.0], added.size)
+    return w

@@ -1,0 +1,177 @@
+"""What leaves a client of consensus-graph under each privacy mode.
+
+``none``   zbar as it is. The server can recover most of it from the graphs.
+``sound``  zbar + N(0, s^2), once. A signal's vector z_n >= 0 is clipped to norm C, so replacing one
+           signal moves zbar by at most D = sqrt(2) C / N, and s is the exact Gaussian calibration
+           of D to (epsilon, delta). All that follows, any number of rounds and steps, is
+           post-processing of this one release.
+
+           Adversary: whoever sees every message of the run, the server included, and knows all of
+           the client's signals but one. Neighbouring: one signal replaced; N is public. Not
+           covered: the number of signals, the names of the variables, that the client took part.
+``paper``  Theorem 3 as printed: fresh noise on the last of K gradient steps of every round. **Not
+           private**: the other K - 1 steps and the momentum carry the raw data, and the true
+           sensitivity was measured at more than a hundred times the claimed one. For comparison
+           with the article only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, RecordDict
+
+from privacy.gaussian import classic_gaussian_sigma, gaussian_sigma
+from privacy.ledger import PrivacyEvent
+from privacy.noise import NoiseSource, device_secret, fresh_noise, release_noise
+from sim.node import Node
+from sim.record import write_atomically
+from sim.seeds import generator
+from sim.tables import DataError, Table
+from strategies import wire
+
+from .config import ConsensusGraphConfig
+from .problem import Vector, sensitivity, statistic
+
+STATEMENTS = {
+    "none": {
+        "claim": "None. Graphs are computed from the raw data and sent as they are.",
+        "adversary": "-",
+        "neighbouring": "-",
+        "not_covered": "Everything: the server can recover most of a client's mean squared "
+        "differences from the graphs it receives.",
+    },
+    "sound": {
+        "claim": "Each client's statistic is noised once, with the exact Gaussian calibration; "
+        "everything sent is computed from it.",
+        "adversary": "Whoever sees every message, the server included, and knows all but one "
+        "signal of the client.",
+        "neighbouring": "One signal of one client replaced by another; the number of signals is "
+        "public.",
+        "not_covered": "The number of signals, the variables' names and the fact of taking part. "
+        "In a simulation noise comes from the seed and protects nobody.",
+    },
+    "paper": {
+        "claim": "NOT PRIVATE. Theorem 3 of the paper as printed, which does not hold: only the "
+        "last gradient step is noised. For comparison with the article only.",
+        "adversary": "-",
+        "neighbouring": "The paper's: one signal added or removed.",
+        "not_covered": "The un-noised steps and the momentum, through which the raw data leaves.",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A client's zbar (p,) as it may be used, how many signals it stands for, and its release."""
+
+    z: Vector
+    count: int
+    events: tuple[PrivacyEvent, ...]
+
+    def keep(self, state: RecordDict) -> None:
+        """Store the statistic in a node's ``context.state``."""
+        state["statistic"] = wire.record({"z": self.z})
+        state["statistic-count"] = ConfigRecord({"count": self.count})
+        for event in self.events:
+            state["statistic-event"] = ConfigRecord(event.as_record())
+
+    @classmethod
+    def from_records(cls, state: RecordDict) -> Statistic:
+        """Return what `keep` stored."""
+        z = wire.unpack(state.array_records["statistic"]["z"])
+        count = int(state.config_records["statistic-count"]["count"])  # type: ignore[arg-type]
+        events: tuple[PrivacyEvent, ...] = ()
+        if "statistic-event" in state:
+            record = dict(state.config_records["statistic-event"])
+            events = (PrivacyEvent.from_record(record),)
+        return cls(z, count, events)
+
+
+def release_statistic(
+    config: ConsensusGraphConfig, seed: int, node: Node, table: Table
+) -> Statistic:
+    """Compute zbar from a client's data and, with ``sound`` privacy, noise it once."""
+    count = int(table.values.shape[0])
+    if config.privacy == "none":
+        return Statistic(statistic(table.values), count, ())
+    z = statistic(table.values, config.clip)
+    if config.privacy == "paper":
+        return Statistic(z, count, ())
+    distance = sensitivity(config.clip, count)
+    sigma = gaussian_sigma(config.epsilon, config.delta, distance)
+    what = (
+        f"mean squared differences of {count} signals, clip {config.clip!r}, "
+        f"epsilon {config.epsilon!r}, delta {config.delta!r}"
+    )
+    source = _once(seed, node, table, what)
+    event = PrivacyEvent(
+        name="statistic",
+        what="clipped mean of the squared differences between nodes",
+        round=0,
+        sigma=sigma,
+        sensitivity=distance,
+        epsilon=config.epsilon,
+        delta=config.delta,
+    )
+    return Statistic(z + sigma * source.standard_normal(z.size), count, (event,))
+
+
+def _once(seed: int, node: Node, table: Table, what: str) -> NoiseSource:
+    """Return the noise of a release that must come out the same if it is asked for again."""
+    if node.simulated:
+        return generator(seed, "release", node.partition)
+    if node.state_path is None:
+        raise DataError(f"{node.name}: no folder for its secret; set state-path in --node-config")
+    return release_noise(
+        device_secret(node.state_path), ConsensusGraphConfig.study, table.digest(), what
+    )
+
+
+def paper_noise(
+    config: ConsensusGraphConfig, seed: int, node: Node, known: Statistic, server_round: int
+) -> tuple[Vector, PrivacyEvent]:
+    """Return the gradient noise of one round of Theorem 3, the budget split evenly over rounds."""
+    epsilon, delta = config.epsilon / config.rounds, config.delta / config.rounds
+    distance = 2.0 * config.clip / known.count  # Theorem 3, B_z replaced by the clip C
+    sigma = classic_gaussian_sigma(epsilon, delta, distance)
+    source: NoiseSource = (
+        generator(seed, "gradient noise", node.partition, server_round)
+        if node.simulated
+        else fresh_noise()
+    )
+    event = PrivacyEvent(
+        name=f"round-{server_round}",
+        what="last of the round's gradient steps (not a valid guarantee)",
+        round=server_round,
+        sigma=sigma,
+        sensitivity=distance,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    return sigma * source.standard_normal(known.z.size), event
+
+
+def save_momentum(node: Node, context: Context, server_round: int, before: Vector) -> None:
+    """Keep the graph before the last one, w^(t, K-1), for the next round's (14).
+
+    It is un-noised, so it must not leave the client. On disk where the node has a folder, by round,
+    so that a run resumed from any checkpoint finds the one it needs; else in ``context.state``.
+    """
+    if node.state_path is None:
+        context.state["momentum"] = wire.record({str(server_round): before})
+    else:
+        path = node.state_path / f"momentum-{server_round}.f8"
+        write_atomically(path, np.ascontiguousarray(before, dtype="<f8").tobytes())
+
+
+def load_momentum(node: Node, context: Context, server_round: int) -> Vector | None:
+    """Return what `save_momentum` kept after the round before ``server_round``."""
+    last = str(server_round - 1)
+    if node.state_path is None:
+        if "momentum" not in context.state or last not in context.state["momentum"]:
+            return None
+        return wire.unpack(context.state.array_records["momentum"][last])
+    path = node.state_path / f"momentum-{last}.f8"
+    return np.frombuffer(path.read_bytes(), dtype="<f8") if path.is_file() else None

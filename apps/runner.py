@@ -1,0 +1,135 @@
+"""Running a study from Python: in this process, or in Flower's simulation runtime."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apps
+from sim.config import ConfigError, Scalar, StudyConfig
+from sim.faults import Fault
+from sim.grid import run_local
+from sim.record import RunResult
+from sim.tables import client_files
+
+ENGINES = ("local", "flower")
+
+
+def config_class(study: str) -> type[StudyConfig]:
+    """Return the class of a study's settings."""
+    module = apps.study_module(study, "config")
+    found = [c for c in vars(module).values() if getattr(c, "study", None) == study]
+    return found[0]  # type: ignore[no-any-return]
+
+
+def run(
+    study: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    data: str | Path | None = None,
+    engine: str = "local",
+    seed: int = 1,
+    out: str | Path | None = None,
+    resume: bool = False,
+    report: bool | None = None,
+    workers: int = 0,
+    faults: Mapping[int, Fault] | None = None,
+) -> RunResult:
+    """Run a study and return its result.
+
+    Parameters
+    ----------
+    resume : go on from the checkpoint in ``out``
+    report : write ``report.html``; by default where ``out`` is given
+    workers : threads of the in-process engine; 0 runs clients one after the other
+    faults : simulated faults by partition, in-process engine only (`sim.faults`)
+
+    The other parameters are those of `apps.run`.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"engine={engine!r}: use one of {', '.join(ENGINES)}")
+    run_config = make_run_config(study, settings, data=data, seed=seed, resume=resume)
+    run_config["report"] = bool(out) if report is None else report
+    clients = int(run_config[f"{study}.clients"])
+    with _folder(out) as folder:
+        run_config["out"] = str(folder)
+        if engine == "local":
+            nodes = [
+                {"partition-id": i, "num-partitions": clients, "simulation": True}
+                for i in range(clients)
+            ]
+            run_local(
+                apps.server_app,
+                apps.client_app,
+                nodes,
+                run_config,
+                workers=workers,
+                faults=faults,
+            )
+        else:
+            if faults or workers:
+                raise ConfigError("workers and faults belong to the in-process engine")
+            _run_in_flower(run_config, clients)
+        result = RunResult.load(folder)
+        if out is None:
+            result.folder = None
+        return result
+
+
+def make_run_config(
+    study: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    data: str | Path | None = None,
+    seed: int = 1,
+    resume: bool = False,
+) -> dict[str, Scalar]:
+    """Return the Flower run config of a study; settings that are not given keep their default."""
+    settings = dict(settings or {})
+    if data is not None:
+        files = client_files(Path(data))
+        settings.setdefault("clients", len(files))
+        if int(settings["clients"]) > len(files):
+            raise ConfigError(
+                f"clients={settings['clients']}: {data} holds {len(files)} files, one a client"
+            )
+    config = config_class(study).from_settings(settings)
+    return {
+        "study": study,
+        "seed": seed,
+        "out": "",
+        "resume": resume,
+        "report": False,
+        "data": "" if data is None else str(Path(data).resolve()),
+        **config.run_config(),
+    }
+
+
+def app_folder() -> Path:
+    """Return the folder with the Flower app's pyproject.toml."""
+    folder = Path(apps.__file__).resolve().parents[1]
+    if not (folder / "pyproject.toml").is_file():
+        raise ConfigError(
+            "engine='flower' needs a clone of the project (an editable install): Flower bundles "
+            "the app from its folder"
+        )
+    return folder
+
+
+def _run_in_flower(run_config: Mapping[str, Scalar], clients: int) -> None:
+    from sim.flower import simulate
+
+    simulate(app_folder(), run_config, nodes=clients).check()
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[Path]:
+    """Yield the absolute output folder, a temporary one where none is wanted."""
+    if out is not None:
+        yield Path(out).resolve()
+    else:
+        with tempfile.TemporaryDirectory(prefix="trellis-") as folder:
+            yield Path(folder)

@@ -1,0 +1,1 @@
+"""A tiny Flower app for the benchmark of engines."""

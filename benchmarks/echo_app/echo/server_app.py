@@ -1,0 +1,42 @@
+"""The server: the same array to every node each round, and a clock."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from strategies import wire
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Time the rounds and write their seconds, and a checksum, to the file ``out``."""
+    config = context.run_config
+    nodes, size, rounds = int(config["nodes"]), int(config["size"]), int(config["rounds"])
+    while len(list(grid.get_node_ids())) < nodes:
+        time.sleep(0.05)
+    node_ids = sorted(grid.get_node_ids())
+    mean = np.arange(size, dtype=np.float64)
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        content = RecordDict({"arrays": wire.record({"x": mean})})
+        messages = [Message(content, node_id, "train") for node_id in node_ids]
+        replies = list(grid.send_and_receive(messages))
+        received = [
+            wire.arrays(reply.content.array_records["arrays"])["x"]
+            for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id)
+        ]
+        seconds.append(time.perf_counter() - start)
+        if len(received) != nodes:
+            raise RuntimeError(f"{len(received)} replies from {nodes} nodes")
+        mean = 1.0 + np.mean(received, axis=0)
+    result = {"seconds": seconds, "checksum": float(np.sum(mean))}
+    Path(str(config["out"])).write_text(json.dumps(result))

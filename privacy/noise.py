@@ -1,0 +1,90 @@
+"""Where noise comes from.
+
+In simulation it comes from the run's seed, so that runs repeat; whoever knows the seed can remove
+it, which is why nothing simulated is private. On a device it comes from a secret that never leaves
+the device: 32 bytes of the operating system's entropy, kept in a file only its owner can read. A
+release that must happen once (a statistic noised for a whole run) derives its noise from the secret
+and a description of exactly what is released. After a crash the same release gives the same bits,
+and so spends nothing again; other data, or another setting, gives independent noise.
+
+Adversary: anyone without the secret, the server included. Not covered: someone who reads the
+device's disk, and the gaps of floating-point noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from numpy.typing import NDArray
+
+_SECRET_BYTES = 32
+
+
+class NoiseSource(Protocol):
+    """Anything that draws standard normal numbers."""
+
+    def standard_normal(self, size: int) -> NDArray[np.float64]:
+        """Return ``size`` independent draws."""
+        ...
+
+
+class SecretNoise:
+    """Normal draws from a ChaCha20 stream; reproducible by whoever holds the 32-byte key only."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != _SECRET_BYTES:
+            raise ValueError(f"the key has {len(key)} bytes; {_SECRET_BYTES} are needed")
+        # A key is used for one stream only, so the nonce carries nothing.
+        self._stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    def standard_normal(self, size: int) -> NDArray[np.float64]:
+        """Return ``size`` draws by Box and Muller's transform of 53-bit uniforms."""
+        half = (size + 1) // 2
+        words = np.frombuffer(self._stream.update(bytes(16 * half)), dtype="<u8")
+        uniform = ((words >> np.uint64(11)) + 0.5) * 2.0**-53  # in (0, 1), never 0
+        radius = np.sqrt(-2.0 * np.log(uniform[:half]))
+        angle = 2.0 * np.pi * uniform[half:]
+        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
+
+
+def fresh_noise() -> SecretNoise:
+    """Return noise from the operating system's entropy, never the same twice."""
+    return SecretNoise(secrets.token_bytes(_SECRET_BYTES))
+
+
+def release_noise(secret: bytes, *description: str | bytes) -> SecretNoise:
+    """Return the noise of the one release that ``description`` names, the same after a restart."""
+    mac = hmac.new(secret, digestmod=hashlib.sha256)
+    for part in description:
+        data = part.encode() if isinstance(part, str) else part
+        mac.update(len(data).to_bytes(8, "big") + data)  # no two descriptions read alike
+    return SecretNoise(mac.digest())
+
+
+def device_secret(folder: Path) -> bytes:
+    """Return this device's secret, made on first use in ``folder``, readable by its owner only."""
+    path = folder / "secret"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        secret = path.read_bytes()
+        if len(secret) != _SECRET_BYTES:
+            raise ValueError(
+                f"{path} is damaged ({len(secret)} bytes). Delete it only if no release from this "
+                "device was ever sent: a new secret means new noise, which spends budget again"
+            ) from None
+        return secret
+    with os.fdopen(handle, "wb") as file:
+        secret = secrets.token_bytes(_SECRET_BYTES)
+        file.write(secret)
+        file.flush()
+        os.fsync(file.fileno())
+    return secret

@@ -1,0 +1,89 @@
+"""Who a ClientApp is: the node it runs on, its data, and whether all of this is a simulation.
+
+Nothing here trusts the server. A real device is named by its own node config: ``data-path`` (its
+file), ``state-path`` (a folder it may write; beside the data where absent), optionally
+``partition-id`` and ``name``. Only a simulated node takes its data from the run config, and only a
+simulated node draws noise from the run's seed.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+
+from .tables import DataError, client_files
+
+
+@dataclass(frozen=True)
+class Node:
+    """One client of a federation.
+
+    Attributes
+    ----------
+    name : the file's stem, or ``client-3``
+    partition : place in the order of clients; on a device without one, -1
+    data_path : its file; None where the study makes its data
+    state_path : a folder of its own for what must survive a restart; None where there is none
+    simulated : whether data and noise may come from the run's seed
+    """
+
+    name: str
+    partition: int
+    data_path: Path | None
+    state_path: Path | None
+    simulated: bool
+
+    @classmethod
+    def of(cls, context: Context) -> Node:
+        """Return the node this context belongs to."""
+        config: dict[str, Any] = dict(context.node_config)
+        simulated = is_simulated(context)
+        partition = _partition(config)
+        out = str(context.run_config.get("out", ""))
+        simulated_state = Path(out) / "nodes" / str(partition) if out else None
+        if "data-path" in config:
+            path = Path(str(config["data-path"]))
+            if not path.is_absolute():
+                raise DataError(f"data-path={str(path)!r}: give the absolute path in --node-config")
+            state = Path(str(config.get("state-path", path.parent / f".{path.stem}-trellis")))
+            name = str(config.get("name", path.stem))
+            return cls(name, partition, path, simulated_state if simulated else state, simulated)
+        if not simulated:
+            raise DataError(
+                "this SuperNode names no data: start it with "
+                "--node-config 'data-path=\"/absolute/file.csv\"'"
+            )
+        if partition < 0:
+            raise DataError("a simulated node needs partition-id in its node config")
+        folder = str(context.run_config.get("data", ""))
+        if not folder:
+            return cls(f"client-{partition + 1}", partition, None, simulated_state, True)
+        files = client_files(Path(folder))
+        if partition >= len(files):
+            raise DataError(f"{folder}: {len(files)} files, none for partition {partition}")
+        path = files[partition]
+        return cls(path.stem, partition, path, simulated_state, True)
+
+
+def is_simulated(context: Context) -> bool:
+    """Return whether this ClientApp runs in a simulation.
+
+    The in-process engine, or a device's owner, says so in the node config; Flower's simulation runs
+    ClientApps in Ray workers, which no SuperNode does. The server has no part in it.
+    """
+    if context.node_config.get("simulation") is True:
+        return True
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def _partition(config: dict[str, Any]) -> int:
+    value = config.get("partition-id", -1)
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise DataError(f"partition-id={value!r}: must be a whole number") from None

@@ -1,0 +1,346 @@
+"""The figures every study can use: graphs in two colours, heat maps, curves.
+
+Functions return `matplotlib.figure.Figure` objects; `svg` turns one into text for a report, `save`
+writes it to a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sim.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, save, style, svg
+from sim.metrics import EDGE_THRESHOLD, Vector, edges
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "PALETTE",
+    "circle",
+    "curves",
+    "heat_map",
+    "heat_maps",
+    "save",
+    "spring",
+    "svg",
+    "two_colour_graph",
+]
+
+Matrix = NDArray[np.float64]
+
+LABELLED_NODES = 40  # more names than this cannot be read
+DRAWN_EDGES = 800  # more lines than this are a ball of wool, and megabytes of SVG
+_HEAT_CELLS = 130  # larger matrices are pooled: the eye sees no more in a panel
+
+
+def circle(nodes: int) -> Matrix:
+    """Return positions (d, 2) on the unit circle, the first node on top, then clockwise."""
+    angle = np.pi / 2 - 2.0 * np.pi * np.arange(nodes) / max(nodes, 1)
+    return np.column_stack([np.cos(angle), np.sin(angle)])
+
+
+def spring(weights: Vector, nodes: int, threshold: float = EDGE_THRESHOLD) -> Matrix:
+    """Return positions (d, 2) that put strongly connected nodes side by side.
+
+    Nodes without an edge stand on a ring around the rest, where a spring layout would let them
+    drift away. The same weights give the same positions.
+    """
+    try:
+        import networkx
+    except ImportError as error:
+        raise ImportError(
+            "a spring layout needs networkx: pip install 'trellis[laptop]'"
+        ) from error
+    chosen, _ = _strongest(weights, threshold, 4 * DRAWN_EDGES)
+    a, b = (ends[chosen] for ends in np.triu_indices(nodes, 1))
+    place = 1.25 * circle(nodes)
+    linked = np.unique(np.concatenate([a, b]))
+    if linked.size:
+        graph = networkx.Graph()
+        graph.add_nodes_from(linked.tolist())
+        graph.add_weighted_edges_from(
+            zip(a.tolist(), b.tolist(), np.abs(weights[chosen]).tolist(), strict=True)
+        )
+        found = networkx.spring_layout(graph, seed=1, iterations=60)
+        place[linked] = np.array([found[node] for node in linked.tolist()])
+        alone = np.setdiff1d(np.arange(nodes), linked)
+        place[alone] = 1.25 * circle(alone.size)
+    return place
+
+
+@style()
+def two_colour_graph(
+    weights: Vector,
+    names: Sequence[str],
+    shared: NDArray[np.bool_] | None = None,
+    *,
+    title: str = "",
+    legend: tuple[str, str] = ("shared", "private"),
+    positions: Matrix | None = None,
+    threshold: float = EDGE_THRESHOLD,
+    max_edges: int = DRAWN_EDGES,
+) -> Figure:
+    """Draw one graph, its shared edges in one colour and its private edges in another.
+
+    Parameters
+    ----------
+    weights : (p,)
+        Edge weights, the upper triangle in ``numpy.triu_indices(d, 1)`` order; a line's width
+        follows its weight relative to the largest.
+    names : d names
+        Written beside the nodes where there are at most `LABELLED_NODES`.
+    shared : (p,) bool
+        Which edges are shared; all of them where it is left out.
+    legend : two names
+        What the two colours mean; the numbers of edges are added.
+    positions : (d, 2)
+        Where the nodes stand; by default on a circle, or by `spring` where they are many.
+    threshold : float
+        A pair is an edge where its weight exceeds this share of the largest.
+    max_edges : int
+        Draw no more than this many, the strongest; the figure says so where some are left out.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    d = len(names)
+    on_circle = positions is None and d <= LABELLED_NODES
+    if positions is None:
+        positions = circle(d) if on_circle else spring(weights, d, threshold)
+    common = np.ones(weights.shape, dtype=bool) if shared is None else np.asarray(shared, bool)
+    chosen, total = _strongest(weights, threshold, max_edges)
+    figure = Figure(figsize=(4.4, 4.6))
+    axes = figure.add_subplot()
+    ends = np.stack([index[chosen] for index in np.triu_indices(d, 1)], axis=1)
+    relative = np.abs(weights[chosen]) / np.max(np.abs(weights), initial=1e-300)
+    handles = []
+    for group, colour, name in (
+        (common[chosen], SHARED, legend[0]),
+        (~common[chosen], PRIVATE, legend[1]),
+    ):
+        _draw_edges(axes, positions[ends[group]], relative[group], colour)
+        if shared is not None or colour == SHARED:
+            text = _plain(f"{name} ({np.count_nonzero(group):,})")
+            handles.append(Line2D([], [], color=colour, linewidth=2.2, label=text))
+    axes.scatter(
+        positions[:, 0],
+        positions[:, 1],
+        s=26 if d <= LABELLED_NODES else 9,
+        color=INK,
+        linewidths=0,
+        zorder=3,
+    )
+    if d <= LABELLED_NODES:
+        _name_nodes(axes, positions, names, around=on_circle)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.06)
+    axes.set_axis_off()
+    if title:
+        axes.set_title(_plain(title))
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8.5)
+    if chosen.size < total:
+        note = f"the {chosen.size:,} strongest of {total:,} edges are drawn"
+        axes.text(0.0, 1.0, note, transform=axes.transAxes, fontsize=8, color=QUIET, va="top")
+    return figure
+
+
+@style()
+def heat_map(
+    matrix: Matrix, names: Sequence[str] | None = None, *, title: str = "", label: str = "weight"
+) -> Figure:
+    """Draw one matrix; see `heat_maps`."""
+    return heat_maps([matrix], [title], names, label=label, columns=1)
+
+
+@style()
+def heat_maps(
+    matrices: Sequence[Matrix],
+    titles: Sequence[str],
+    names: Sequence[str] | None = None,
+    *,
+    label: str = "weight",
+    columns: int = 3,
+) -> Figure:
+    """Draw matrices side by side on one common colour scale.
+
+    White is zero; matrices with negative entries get a second colour for them. A matrix larger than
+    a screen can show is drawn in blocks, each with its entry of largest magnitude, so that a single
+    strong edge among zeros stays visible.
+    """
+    from matplotlib.figure import Figure
+
+    low = min(float(np.min(matrix, initial=0.0)) for matrix in matrices)
+    top = max(float(np.max(np.abs(matrix), initial=0.0)) for matrix in matrices) or 1.0
+    columns = min(columns, len(matrices))
+    rows = -(-len(matrices) // columns)
+    side = 4.2 if columns == 1 else 2.6
+    figure = Figure(figsize=(side * columns + 0.7, side * rows + 0.25))
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid[len(matrices) :]:
+        axes.set_axis_off()
+    for axes, matrix, title in zip(grid, matrices, titles, strict=False):
+        picture = axes.imshow(
+            _pooled(matrix), cmap=_colours(low < 0.0), vmin=-top if low < 0.0 else 0.0, vmax=top
+        )
+        axes.set_title(_plain(title), fontsize=9)
+        axes.grid(False)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_visible(True)
+        if names is not None and columns == 1 and len(names) <= LABELLED_NODES:
+            size = 7.5 if len(names) <= 25 else 6
+            labels = [_plain(_short(name)) for name in names]
+            axes.set_xticks(range(len(names)), labels, rotation=90, fontsize=size)
+            axes.set_yticks(range(len(names)), labels, fontsize=size)
+            axes.tick_params(length=0)
+    bar = figure.colorbar(picture, ax=grid.tolist(), shrink=0.8 / rows**0.5, label=label, aspect=25)
+    bar.outline.set_visible(False)
+    return figure
+
+
+@style()
+def curves(
+    x: ArrayLike | Mapping[str, ArrayLike],
+    y: Mapping[str, ArrayLike],
+    *,
+    x_label: str = "round",
+    y_label: str = "",
+    title: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+) -> Figure:
+    """Draw named curves over ``x``, or each over its own ``x[name]``.
+
+    What cannot be drawn (not finite; not positive on a logarithmic axis) leaves a gap.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    # As many legend entries side by side as their names leave room for.
+    columns = max(1, min(len(y), 60 // (8 + max(map(len, y), default=1))))
+    lines = -(-len(y) // columns) if len(y) > 1 else 0
+    figure = Figure(figsize=(4.8, 2.9 + 0.19 * lines))
+    axes = figure.add_subplot()
+    if log_x:
+        _log_axis(axes.xaxis, axes.set_xscale)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=x_label == "round"))
+    if log_y:
+        _log_axis(axes.yaxis, axes.set_yscale)
+    for index, (name, values) in enumerate(y.items()):
+        place = np.asarray(x[name] if isinstance(x, Mapping) else x, dtype=np.float64)
+        value = np.asarray(values, dtype=np.float64)
+        hidden = ~np.isfinite(value) | (log_y & (value <= 0.0)) | (log_x & (place <= 0.0))
+        axes.plot(
+            place,
+            np.where(hidden, np.nan, value),
+            color=PALETTE[index % len(PALETTE)],
+            linestyle=("-", "--", ":")[index // len(PALETTE) % 3],
+            linewidth=1.6,
+            marker="o" if value.size <= 30 else "",
+            markersize=3.2,
+            label=_plain(name),
+        )
+    axes.set_xlabel(_plain(x_label))
+    axes.set_ylabel(_plain(y_label))
+    if title:
+        axes.set_title(_plain(title))
+    if len(y) > 1:
+        figure.legend(loc="outside lower center", ncols=columns, fontsize=8.5)
+    return figure
+
+
+def _plain(text: str) -> str:
+    """Return text that means itself: matplotlib reads what stands between dollars as formulas."""
+    return text.replace("$", r"\$")
+
+
+def _short(name: str, length: int = 16) -> str:
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
+def _strongest(weights: Vector, threshold: float, most: int) -> tuple[NDArray[np.intp], int]:
+    """Return the indices of the ``most`` heaviest edges, light to heavy, and how many there are."""
+    chosen = np.flatnonzero(edges(weights, threshold))
+    # Stable, so that ties fall the same way everywhere.
+    order = np.argsort(np.abs(weights[chosen]), kind="stable")
+    return chosen[order][-most:] if most else chosen[:0], int(chosen.size)
+
+
+def _draw_edges(axes: Axes, lines: Matrix, relative: Vector, colour: str) -> None:
+    """Add one collection of ``lines`` (n, 2, 2), wide and opaque where ``relative`` is near one."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgb
+
+    colours = np.column_stack(
+        [np.tile(to_rgb(colour), (len(lines), 1)), np.round(0.35 + 0.6 * relative, 2)]
+    )
+    widths = np.round(0.5 + 3.3 * relative, 2)
+    axes.add_collection(LineCollection(list(lines), colors=colours, linewidths=widths, zorder=2))
+
+
+def _name_nodes(axes: Axes, positions: Matrix, names: Sequence[str], around: bool) -> None:
+    """Write the nodes' names: outwards around a circle, above the node anywhere else."""
+    for name, (x, y) in zip(names, positions, strict=True):
+        text = _plain(_short(name))
+        if not around:
+            axes.annotate(text, (x, y), (0, 4), textcoords="offset points", ha="center", fontsize=7)
+            continue
+        angle = np.degrees(np.arctan2(y, x))
+        left = x < -1e-9
+        axes.text(
+            1.07 * x,
+            1.07 * y,
+            text,
+            fontsize=8 if len(names) <= 25 else 7,
+            rotation=angle + 180.0 if left else angle,
+            rotation_mode="anchor",
+            ha="right" if left else "left",
+            va="center",
+        )
+
+
+def _pooled(matrix: Matrix) -> Matrix:
+    """Return the matrix, or its blocks' entries of largest magnitude where it is too large."""
+    step = -(-max(matrix.shape) // _HEAT_CELLS)
+    if step <= 1:
+        return matrix
+    rows, columns = (-(-size // step) * step for size in matrix.shape)
+    padded = np.zeros((rows, columns))
+    padded[: matrix.shape[0], : matrix.shape[1]] = matrix
+    blocks = padded.reshape(rows // step, step, columns // step, step).swapaxes(1, 2)
+    flat = blocks.reshape(rows // step, columns // step, step * step)
+    pick = np.argmax(np.abs(flat), axis=-1)[..., None]
+    return np.take_along_axis(flat, pick, axis=-1)[..., 0]
+
+
+def _colours(signed: bool) -> Colormap:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    positive = ["#ffffff", "#a9cfe8", SHARED, "#08306b"]
+    negative = ["#7f2704", PRIVATE, "#f5c39f"]
+    colours = negative + positive if signed else positive
+    # Few levels: the eye tells no more apart, and the picture in the report is half as large.
+    return LinearSegmentedColormap.from_list("trellis", colours, N=97)
+
+
+def _log_axis(axis: Any, set_scale: Any) -> None:
+    """Make an axis logarithmic, its labels plain text: formulas do not survive a change of font."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    raised = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+    def power(value: float, _: int | None = None) -> str:
+        exponent = round(np.log10(value)) if value > 0.0 else 0
+        exact = np.isclose(value, 10.0**exponent)
+        return "10" + str(exponent).translate(raised) if exact else f"{value:g}"
+
+    set_scale("log", nonpositive="mask")
+    axis.set_major_locator(LogLocator(numticks=7))
+    axis.set_major_formatter(FuncFormatter(power))

@@ -1,0 +1,79 @@
+"""Progress of a run, from the server's loop to whoever shows it.
+
+A ServerApp is called by its runtime and returns nothing, so a display cannot be handed to it. It
+publishes every round here; in one process the command line listens, elsewhere nobody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+Row = dict[str, float]
+Listener = Callable[[str, int, Row], None]
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+def publish(study: str, rounds: int, row: Row) -> None:
+    """Tell the listener, if there is one, that a round of ``rounds`` is done."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(study, rounds, row)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Send what is published inside to ``listener``."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+class LiveDisplay:
+    """A live line a study on the terminal: rounds, change, objective."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._tasks: dict[str, int] = {}
+
+    def __enter__(self) -> LiveDisplay:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, study: str, rounds: int, row: Row) -> None:
+        """Show one round."""
+        if study not in self._tasks:
+            self._tasks[study] = self._progress.add_task(study, total=rounds, note="")
+        note = f"change {row['change']:.1e}" if "change" in row else ""
+        if "objective" in row:
+            note += f"  objective {row['objective']:.6g}"
+        self._progress.update(self._tasks[study], completed=int(row["round"]), note=note)
+
+    def finish(self, study: str) -> None:
+        """Mark a study's line as complete: it may have converged before its last round."""
+        if study in self._tasks:
+            task = self._progress.tasks[self._tasks[study]]
+            self._progress.update(task.id, total=task.completed)

@@ -1,0 +1,301 @@
+"""The HTML report of a run, made to be read by a scientist, and the index of several runs.
+
+What was learned, how it converged, what was sent, what privacy was spent, how to repeat it. The
+study writes the first part, from the blocks re-exported here; the rest is the same for all. A
+report is one file without references to the network; the same result gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from sim import plots
+from sim.page import (
+    Badge,
+    Block,
+    Code,
+    Facts,
+    FigureBlock,
+    Gallery,
+    Heading,
+    Link,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+    cell,
+    document,
+    duration,
+    number,
+    size,
+)
+from sim.record import Row, RunResult, write_atomically
+from sim.report_privacy import privacy_section, spent
+from sim.report_repeat import repeat_section
+
+__all__ = [
+    "Badge",
+    "Block",
+    "Code",
+    "Facts",
+    "FigureBlock",
+    "Gallery",
+    "Heading",
+    "Link",
+    "Notice",
+    "Paragraph",
+    "Section",
+    "Table",
+    "label",
+    "number",
+    "write_index",
+    "write_report",
+]
+
+LABELS = {
+    "objective": "objective",
+    "change": "relative change",
+    "mcc": "MCC, clients (threshold 0.2)",
+    "mcc-loose": "MCC, clients (threshold 1e-4)",
+    "re": "relative error, clients",
+    "consensus-mcc": "MCC, consensus (threshold 0.2)",
+    "consensus-re": "relative error, consensus",
+    "count": "signals or samples",
+    "rounds": "rounds answered",
+    "failures": "failed or rejected",
+}
+
+# The figures of the convergence section: title, columns of the metrics, logarithmic.
+_FIGURES: tuple[tuple[str, tuple[str, ...], bool], ...] = (
+    ("Objective", ("objective",), False),
+    ("Change from round to round", ("change",), True),
+    ("Edges found (MCC, 1 is perfect)", ("mcc", "mcc-loose", "consensus-mcc"), False),
+    ("Relative error of the weights", ("re", "consensus-re"), False),
+)
+_NOT_CONVERGENCE = {"round", "seconds", "clients", "failed", "bytes-up", "bytes-down"}
+_MORE_FIGURES = 6  # columns a study adds beyond the known ones
+
+
+def label(name: str) -> str:
+    """Return what a metric, setting or column is called in a report."""
+    return LABELS.get(name, name.replace("-", " ").replace("_", " "))
+
+
+def write_report(result: RunResult, sections: Sequence[Section], path: Path) -> Path:
+    """Write the report of one run.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run; nothing else is read but the names of the files beside ``path``.
+    sections : the study's part
+        What was learned.
+    path : Path
+        The file, usually ``report.html`` in the run's folder; written whole or not at all.
+    """
+    parts = [
+        *sections,
+        _convergence(result),
+        _traffic(result),
+        privacy_section(result),
+        repeat_section(result, path.parent),
+    ]
+    links = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in parts)
+    body = [
+        _header(result),
+        f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n</header>',
+        _warnings(result),
+        "<main>",
+        *(section.html() for section in parts),
+        "</main>",
+        "<footer>Written by Trellis. This file loads nothing from the network.</footer>",
+    ]
+    write_atomically(path, document(f"{result.study}: report", "\n".join(body)).encode())
+    return path
+
+
+def write_index(results: Sequence[RunResult], path: Path) -> Path:
+    """Write the table of several runs, with links to the report of each."""
+    rows = []
+    for result in results:
+        report = None if result.folder is None else result.folder / "report.html"
+        name: object = result.study
+        if report is not None and report.is_file():
+            name = Link(result.study, quote(Path(os.path.relpath(report, path.parent)).as_posix()))
+        headline = ", ".join(f"{label(k)} {number(v)}" for k, v in result.headline.items())
+        sent = f"{size(result.bytes_up)} up, {size(result.bytes_down)} down"
+        rows.append(
+            [
+                name,
+                _badge(result),
+                headline,
+                len(result.metrics),
+                duration(result.seconds),
+                sent,
+                spent(result),
+            ]
+        )
+    failed = [result for result in results if result.status == "failed"]
+    summary = f"{len(results) - len(failed)} of {len(results)} runs without failure"
+    headers = ["study", "status", "result", "rounds", "time", "sent", "privacy"]
+    parts = [
+        '<header><p class="kicker">Trellis, federated graph learning under privacy</p>',
+        f'<h1>Studies</h1>\n<p class="lead">{escape(summary)}.</p></header>\n<main>',
+        Table(headers, rows, stack=True).html(),
+    ]
+    if failed:
+        blocks: list[Block] = []
+        for result in failed:
+            blocks.append(Heading(f"{result.study} (seed {result.seed}, {result.engine})"))
+            blocks.append(Code("\n".join(result.notes) or "no error was recorded"))
+        parts.append(Section("What failed", blocks).html())
+    noted = [result for result in results if result.notes and result.status != "failed"]
+    if noted:
+        lines = [[result.study, " ".join(result.notes)] for result in noted]
+        table = Table(["study", "to know before using the result"], lines, stack=True)
+        parts.append(Section("Warnings", [table]).html())
+    parts.append("</main>")
+    write_atomically(path, document("Trellis: studies", "\n".join(parts)).encode())
+    return path
+
+
+def _badge(result: RunResult) -> Badge:
+    return Badge(result.status, {"completed": "good", "failed": "bad"}.get(result.status, ""))
+
+
+def _header(result: RunResult) -> str:
+    """Return the top of the page: the study, its status in one line, the headline numbers."""
+    many = f"{len(result.metrics):,} rounds with {len(result.clients):,} clients"
+    line = (
+        f"{many} in {duration(result.seconds)}, engine {result.engine}, seed {result.seed}, "
+        f"started {result.started.replace('T', ' ').replace('Z', ' UTC')}"
+    )
+    numbers: dict[str, object] = {label(name): value for name, value in result.headline.items()}
+    numbers["sent up"] = size(result.bytes_up)
+    numbers["sent down"] = size(result.bytes_down)
+    numbers["privacy spent"] = spent(result)
+    cards = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{cell(value)}</dd></div>"
+        for name, value in numbers.items()
+    )
+    return (
+        '<header>\n<p class="kicker">Trellis, federated graph learning under privacy</p>\n'
+        f"<h1>{escape(result.study)}</h1>\n"
+        f'<p class="lead">{cell(_badge(result))} {escape(line)}</p>\n'
+        f'<dl class="numbers">{cards}</dl>'
+    )
+
+
+def _warnings(result: RunResult) -> str:
+    if not result.notes:
+        return ""
+    title = "What went wrong" if result.status == "failed" else "To know before using this result"
+    items = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
+    return f'<aside class="notice"><h2>{title}</h2><ul>{items}</ul></aside>'
+
+
+def _convergence(result: RunResult) -> Section:
+    """Return the section on how the run converged, from the rounds' metrics."""
+    rows = result.metrics
+    if not rows:
+        return Section("How it converged", [Paragraph("No round was recorded.")])
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    known = {name for _, names, _ in _FIGURES for name in names} | _NOT_CONVERGENCE
+    more = [(label(name).capitalize(), (name,), False) for name in columns if name not in known]
+    figures = []
+    for title, names, log in (*_FIGURES, *more[:_MORE_FIGURES]):
+        present = [name for name in names if name in columns]
+        if present:
+            figures.append(_curve(rows, title, present, log))
+    blocks: list[Block] = [Paragraph(_verdict(result))]
+    return Section("How it converged", [*blocks, *([Gallery(figures)] if figures else [])])
+
+
+def _curve(rows: Sequence[Row], title: str, names: Sequence[str], log: bool) -> FigureBlock:
+    x = [row.get("round", float(index + 1)) for index, row in enumerate(rows)]
+    values = {label(name): [row.get(name, np.nan) for row in rows] for name in names}
+    positive = any(value > 0.0 for series in values.values() for value in series)
+    one = next(iter(values)) if len(values) == 1 else ""
+    figure = plots.curves(x, values, y_label=one, log_y=log and positive)
+    last = ", ".join(f"{name} {number(series[-1])}" for name, series in values.items())
+    text = f"Last round: {last}."
+    return FigureBlock(title, plots.svg(figure, f"{title} against the round. {text}"), text)
+
+
+def _verdict(result: RunResult) -> str:
+    """Return one sentence on whether the run stopped because it had converged."""
+    count = len(result.metrics)
+    change = result.metrics[-1].get("change")
+    tolerance = result.config.get("tolerance")
+    text = f"{count:,} rounds in {duration(result.seconds)}."
+    if change is None or not isinstance(tolerance, (int, float)):
+        return text
+    if tolerance <= 0:
+        return f"{text} No tolerance was set; the last change was {number(change)}."
+    if change <= tolerance:
+        return (
+            f"{text} Converged: the last change, {number(change)}, is within the tolerance of "
+            f"{number(tolerance)}."
+        )
+    return (
+        f"{text} Not converged: the last change, {number(change)}, exceeds the tolerance of "
+        f"{number(tolerance)}. More rounds may change the result."
+    )
+
+
+def _traffic(result: RunResult) -> Section:
+    """Return the section on what was sent and who took part."""
+    rounds = max(len(result.metrics), 1)
+    # Where the rounds tell who answered, failed replies do not thin the average.
+    answers = sum(row.get("clients", len(result.clients)) for row in result.metrics)
+    answers = max(answers, 1.0)
+    failed = sum(row.get("failed", 0.0) for row in result.metrics)
+    up, down = result.bytes_up, result.bytes_down
+    table = Table(
+        ["", "in total", "bytes", "a round", "a client and round"],
+        [
+            ["up, client to server", size(up), up, size(up / rounds), size(up / answers)],
+            ["down, server to client", size(down), down, size(down / rounds), size(down / answers)],
+        ],
+    )
+    text = f"{number(answers)} replies were used over {rounds:,} rounds; "
+    text += f"failed or rejected: {number(failed)}." if failed else "none failed."
+    blocks: list[Block] = [table, Paragraph(text)]
+    if result.clients:
+        blocks.append(_clients(result.clients))
+    return Section("What was sent", blocks)
+
+
+def _clients(clients: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of who took part: known columns first, then what a study adds."""
+    found = dict.fromkeys(key for client in clients for key in client)
+    first = [
+        key for key in ("name", "count", "rounds", "failures") if key in found or key == "name"
+    ]
+    more = [
+        key
+        for key in found
+        if key not in first
+        and all(isinstance(client.get(key), (int, float, str, type(None))) for client in clients)
+    ]
+    rows = [
+        [
+            _countable(client.get(key)) if key != "name" else str(client.get(key, index))
+            for key in (*first, *more)
+        ]
+        for index, client in enumerate(clients)
+    ]
+    headers = ["client" if key == "name" else label(key) for key in (*first, *more)]
+    return Table(headers, rows, caption="Who took part.")
+
+
+def _countable(value: object) -> object:
+    """Return how many, where a client lists its failures one by one."""
+    return len(value) if isinstance(value, (list, tuple)) else value

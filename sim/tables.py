@@ -1,0 +1,186 @@
+"""Reading one client's own table: csv with a header row, or npz with the array ``X``.
+
+Every error names the file, and where it can the row and the column, and says what to do.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+SUFFIXES = (".csv", ".npz")
+
+
+class DataError(ValueError):
+    """A client's file that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows are observations, columns are variables.
+
+    Attributes
+    ----------
+    values : (n, d) finite floats
+    columns : d names
+    source : the file, for error messages
+    """
+
+    values: NDArray[np.float64]
+    columns: tuple[str, ...]
+    source: str
+
+    def digest(self) -> bytes:
+        """Return a fingerprint of the content; equal tables have equal fingerprints."""
+        head = "\x1f".join(self.columns).encode()
+        body = np.ascontiguousarray(self.values).tobytes()
+        return hashlib.sha256(len(head).to_bytes(8, "big") + head + body).digest()
+
+
+def client_files(folder: Path) -> list[Path]:
+    """Return the data files of a folder, one a client, in sorted order."""
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; --data takes a folder with one file a client")
+    files = sorted(f for f in folder.iterdir() if f.suffix in SUFFIXES and f.is_file())
+    files = [f for f in files if f.name != "assignment.csv"]
+    if not files:
+        raise DataError(f"{folder}: no {' or '.join(SUFFIXES)} file; put one file a client there")
+    return files
+
+
+def read_table(path: Path) -> Table:
+    """Read a client's file.
+
+    Raises
+    ------
+    DataError
+        For a missing, unreadable, empty or malformed file, a missing or infinite value, text in a
+        cell, a repeated column name.
+    """
+    try:
+        if path.suffix == ".npz":
+            values, columns = _read_npz(path)
+        elif path.suffix == ".csv":
+            values, columns = _read_csv(path)
+        else:
+            raise DataError(f"{path}: unknown kind of file; use {' or '.join(SUFFIXES)}")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if values.shape[0] == 0 or values.shape[1] == 0:
+        raise DataError(f"{path}: no rows of data")
+    bad = np.argwhere(~np.isfinite(values))
+    if bad.size:
+        row, column = bad[0]
+        raise DataError(
+            f"{path}: row {row + 1}, column {columns[column]!r} is {values[row, column]} "
+            f"({len(bad)} such cells); fill or drop missing values first"
+        )
+    return Table(values, columns, str(path))
+
+
+def require_variation(table: Table, *, rows: int = 2) -> None:
+    """Refuse a table with fewer than ``rows`` rows or with a constant column."""
+    if table.values.shape[0] < rows:
+        raise DataError(
+            f"{table.source}: {table.values.shape[0]} row of data; at least {rows} are needed"
+        )
+    constant = np.flatnonzero(np.ptp(table.values, axis=0) == 0.0)
+    if constant.size:
+        names = ", ".join(repr(table.columns[c]) for c in constant[:5])
+        raise DataError(
+            f"{table.source}: column {names} is constant and carries no information; drop it from "
+            "every client's file"
+        )
+
+
+def _read_npz(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if "X" not in file.files:
+                raise DataError(f"{path}: holds {', '.join(file.files) or 'nothing'}; needs 'X'")
+            values = file["X"]
+            names = file["columns"] if "columns" in file.files else None
+    except DataError:
+        raise
+    except OSError:
+        raise
+    except Exception as error:
+        raise DataError(f"{path}: not a readable npz file ({error})") from None
+    if values.ndim != 2 or values.dtype.kind not in "fiub":
+        raise DataError(f"{path}: X is {values.dtype} {values.shape}; a table of numbers is needed")
+    if names is None:
+        width = len(str(values.shape[1]))
+        names = [f"v{i + 1:0{width}d}" for i in range(values.shape[1])]
+    columns = tuple(str(name) for name in names)
+    if len(columns) != values.shape[1]:
+        raise DataError(f"{path}: {len(columns)} column names for {values.shape[1]} columns")
+    _refuse_repeats(path, columns)
+    return values.astype(np.float64), columns
+
+
+def _read_csv(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            header = next(csv.reader(file), None)
+            if header is None or not any(cell.strip() for cell in header):
+                raise DataError(f"{path}: empty; needs a header row with the variables' names")
+            columns = tuple(cell.strip() for cell in header)
+            _refuse_repeats(path, columns)
+            if all(_is_number(cell) for cell in columns):
+                raise DataError(
+                    f"{path}: the first row is all numbers; it must name the variables"
+                )
+            try:
+                values = np.loadtxt(
+                    file, delimiter=",", ndmin=2, comments=None, quotechar='"', dtype=np.float64
+                )
+            except ValueError:
+                raise DataError(_first_bad_cell(path, columns)) from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: not a text file in UTF-8") from None
+    if values.size and values.shape[1] != len(columns):
+        raise DataError(_first_bad_cell(path, columns))
+    return values.reshape(-1, len(columns)), columns
+
+
+def _first_bad_cell(path: Path, columns: tuple[str, ...]) -> str:
+    """Return the error message for the first row that is not ``len(columns)`` numbers."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file)
+        next(rows)
+        for number, row in enumerate(rows, start=1):
+            if not row:
+                continue
+            if len(row) != len(columns):
+                return (
+                    f"{path}: row {number} has {len(row)} cells, the header {len(columns)}; "
+                    "every row needs one value a variable"
+                )
+            for name, cell in zip(columns, row, strict=True):
+                if not cell.strip():
+                    return (
+                        f"{path}: row {number}, column {name!r} is missing; fill or drop missing "
+                        "values first"
+                    )
+                if not _is_number(cell):
+                    return f"{path}: row {number}, column {name!r} is {cell!r}, not a number"
+    return f"{path}: not a table of numbers"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse_repeats(path: Path, columns: tuple[str, ...]) -> None:
+    repeated = sorted({name for name in columns if columns.count(name) > 1})
+    if repeated:
+        raise DataError(f"{path}: the column name {repeated[0]!r} stands more than once")

@@ -1,0 +1,128 @@
+"""Enrolment: one query round in which every node says who it is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from .exchange import Answers, exchange
+
+log = logging.getLogger("trellis.strategy")
+
+
+class StudyError(RuntimeError):
+    """A run that cannot go on; the message says why and what to do."""
+
+
+class BadReply(ValueError):
+    """A reply that is rejected; the round goes on without it."""
+
+
+@dataclass
+class Client:
+    """One enrolled client, in the order of its partition, then its name."""
+
+    name: str
+    partition: int
+    count: int
+    variables: list[str]
+    node_id: int
+    rounds: int = 0
+    failures: int = 0
+    last_failure: str = ""
+
+
+def enrol(
+    grid: Grid, needed: int, timeout: float, node_timeout: float
+) -> tuple[list[Client], Answers]:
+    """Ask every node who it is; return ``needed`` clients in order, and the traffic it took.
+
+    The server learns a client's name, the number of its records and the names of its variables.
+
+    Raises
+    ------
+    StudyError
+        Where fewer than ``needed`` clients can be enrolled, or their variables differ.
+    """
+    nodes = _wait_for_nodes(grid, needed, node_timeout)
+    messages = {
+        number: Message(RecordDict(), node, "query.enrol") for number, node in enumerate(nodes)
+    }
+    answers = exchange(grid, messages, timeout)
+    found = []
+    for number, content in answers.content.items():
+        try:
+            found.append(_read(content, nodes[number]))
+        except Exception as error:  # whatever a malicious reply provokes
+            answers.failures[number] = f"cannot be enrolled: {error}"
+    reasons = [f"node {nodes[n]}: {text}" for n, text in sorted(answers.failures.items())]
+    if len(found) < needed:
+        raise StudyError(
+            f"{len(found)} of {needed} clients could be enrolled. " + " | ".join(reasons)
+        )
+    for reason in reasons:
+        log.warning("not enrolled: %s", reason)
+    found.sort(key=lambda client: (client.partition, client.name, client.node_id))
+    if len(found) > needed:
+        log.warning("%d nodes answered; the first %d take part", len(found), needed)
+    clients = found[:needed]
+    _name_apart(clients)
+    _check_variables(clients)
+    return clients, answers
+
+
+def _wait_for_nodes(grid: Grid, needed: int, timeout: float) -> list[int]:
+    # Nodes register after the ServerApp has started: look until enough are there.
+    deadline = time.monotonic() + timeout
+    while True:
+        nodes = sorted(grid.get_node_ids())
+        if len(nodes) >= needed:
+            return nodes
+        if time.monotonic() >= deadline:
+            raise StudyError(
+                f"{len(nodes)} nodes are connected, clients={needed} are needed; start more "
+                "SuperNodes or lower clients"
+            )
+        time.sleep(0.05)
+
+
+def _read(content: RecordDict, node_id: int) -> Client:
+    record = content.config_records["client"]
+    name, partition, count = record["name"], record["partition"], record["count"]
+    variables = record["variables"]
+    if not (isinstance(name, str) and name and isinstance(variables, list) and variables):
+        raise BadReply("a name and the names of the variables are needed")
+    if not (isinstance(partition, int) and isinstance(count, int) and count > 0):
+        raise BadReply(f"partition {partition!r} and count {count!r} must be whole numbers")
+    return Client(name, partition, count, [str(v) for v in variables], node_id)
+
+
+def _name_apart(clients: Sequence[Client]) -> None:
+    """Give clients with the same name (two files called data.csv) different ones."""
+    names = [client.name for client in clients]
+    for number, client in enumerate(clients):
+        if names.count(client.name) > 1:
+            client.name = f"{client.name}-{number + 1}"
+
+
+def _check_variables(clients: Sequence[Client]) -> None:
+    """Refuse clients whose variables differ, naming them and the variables."""
+    first = clients[0]
+    for client in clients[1:]:
+        if client.variables == first.variables:
+            continue
+        missing = [v for v in first.variables if v not in set(client.variables)]
+        extra = [v for v in client.variables if v not in set(first.variables)]
+        if missing or extra:
+            detail = f"it lacks {missing[:5]} and adds {extra[:5]}"
+        else:
+            detail = "the same names in another order"
+        raise StudyError(
+            f"client {client.name} has other variables than {first.name}: {detail}; give every "
+            "client the same columns in the same order"
+        )

@@ -1,0 +1,93 @@
+"""Sending one message a client and getting the answers back, whatever happens on the way.
+
+Replies are matched to clients by the message they answer: error replies that the SuperLink makes on
+a node's behalf carry its own node id, not the node's.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
+
+
+@dataclass
+class Answers:
+    """What came back: content by client, a reason by client for all others, and bytes."""
+
+    content: dict[int, RecordDict] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+
+def exchange(grid: Grid, messages: Mapping[int, Message], timeout: float) -> Answers:
+    """Send ``messages`` (by client) and wait at most ``timeout`` seconds for the replies.
+
+    Pushes and pulls by itself: ``Grid.send_and_receive`` sleeps three seconds between two looks on
+    a real SuperLink.
+    """
+    answers = Answers()
+    pushed = {i for i in grid.push_messages(list(messages.values())) if i}
+    waiting: dict[str, int] = {}
+    for client, message in messages.items():
+        if message.metadata.message_id in pushed:
+            waiting[message.metadata.message_id] = client
+            answers.bytes_down += content_bytes(message.content)
+        else:
+            answers.failures[client] = "the SuperLink did not take the message for this node"
+
+    pause, deadline = _FIRST_PAUSE, time.monotonic() + timeout
+    while waiting:
+        replies = list(grid.pull_messages(list(waiting)))
+        for reply in replies:
+            found = waiting.pop(reply.metadata.reply_to_message_id, None)
+            if found is None:
+                continue
+            if reply.has_error():
+                answers.failures[found] = readable_error(reply)
+            else:
+                answers.content[found] = reply.content
+                answers.bytes_up += content_bytes(reply.content)
+        if waiting and time.monotonic() >= deadline:
+            break
+        if waiting and not replies:
+            time.sleep(pause)
+            pause = min(2.0 * pause, _LONGEST_PAUSE)
+    for client in waiting.values():
+        answers.failures[client] = f"no reply within {timeout:g} s"
+    return answers
+
+
+def content_bytes(content: RecordDict) -> int:
+    """Return the bytes of a message's records, arrays with their ``.npy`` headers."""
+    total = 0
+    for item in content.values():
+        if isinstance(item, ArrayRecord):
+            total += sum(len(array.data) for array in item.values())
+        else:
+            total += item.count_bytes()
+    return total
+
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_RAISED = re.compile(r"^<class '[\w.]*?(\w+)'>:<'(.*)'>$", re.DOTALL)
+_IN_SIMULATION = re.compile(r"ClientAppException occurred\. Message: (.*?)'?>?\s*$", re.DOTALL)
+
+
+def readable_error(reply: Message) -> str:
+    """Return an error reply's reason without the runtime's wrapping."""
+    reason = _ANSI.sub("", reply.error.reason or "").strip()
+    inner = _IN_SIMULATION.search(reason)
+    if inner:
+        return inner.group(1).strip()
+    raised = _RAISED.match(reason)
+    if raised:
+        return f"{raised.group(1)}: {raised.group(2)}"
+    return f"{reason or 'no reason given'} (Flower error code {reply.error.code})"

@@ -1,0 +1,1 @@
+"""A minimal Flower app for the launcher's tests."""
