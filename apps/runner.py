@@ -22,7 +22,7 @@ def config_class(study: str) -> type[StudyConfig]:
     """Return the class of a study's settings."""
     module = apps.study_module(study, "config")
     found = [c for c in vars(module).values() if getattr(c, "study", None) == study]
-    return found[0]  # type: ignore[no-any-return]
+    return found[0]
 
 
 def run(

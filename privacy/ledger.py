@@ -90,7 +90,7 @@ class Ledger:
 
     def report(self, clients: Sequence[str], statement: Mapping[str, str]) -> dict[str, Any]:
         """Return the ledger for ``run.json``: the statement of the claim, totals, every event."""
-        entries = []
+        entries: list[dict[str, Any]] = []
         for client in clients:
             epsilon, delta = self.total(client)
             events = [event.as_record() for event in self.events(client)]

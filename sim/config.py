@@ -90,7 +90,7 @@ class StudyConfig:
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Build the config from kebab-case settings; those not given keep their default."""
         known = {_kebab(f.name): f for f in fields(cls)}
-        values = {}
+        values: dict[str, Any] = {}
         for key, value in settings.items():
             if key not in known:
                 close = difflib.get_close_matches(key, known, n=1)
@@ -103,8 +103,9 @@ class StudyConfig:
     def from_run_config(cls, run_config: Mapping[str, Any]) -> Self:
         """Build the config from the keys of a Flower run config that stand under the study."""
         prefix = f"{cls.study}."
+        key: Any = cls  # a class is hashable, though mypy doubts it of type[Self]
         return _from_items(
-            cls, tuple((k[len(prefix) :], v) for k, v in run_config.items() if k.startswith(prefix))
+            key, tuple((k[len(prefix) :], v) for k, v in run_config.items() if k.startswith(prefix))
         )
 
     def settings(self) -> dict[str, Scalar]:
@@ -117,7 +118,7 @@ class StudyConfig:
 
 
 @lru_cache(maxsize=64)
-def _from_items(cls: type[StudyConfig], items: tuple[tuple[str, Any], ...]) -> Any:
+def _from_items(cls: Any, items: tuple[tuple[str, Any], ...]) -> Any:
     # A client builds its config for every message; the run config does not change meanwhile.
     return cls.from_settings(dict(items))
 

@@ -151,7 +151,7 @@ class FlowerSession:
     def __enter__(self) -> Self:
         # Ray keeps its sockets below here, and a socket's path may have 107 characters at most.
         parent = "/tmp" if os.access("/tmp", os.W_OK) else None
-        self.home = Path(tempfile.mkdtemp(prefix="trellis-", dir=parent))
+        self.home = Path(tempfile.mkdtemp(prefix="flower-", dir=parent))
         self._catch_signals()
         return self
 

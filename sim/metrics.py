@@ -14,14 +14,12 @@ LOOSE_EDGE_THRESHOLD = 1e-4
 
 
 def edges(weights: Vector, threshold: float = EDGE_THRESHOLD) -> NDArray[np.bool_]:
-    """Return which entries of ``weights`` (..., p) are edges, relative to the largest of each row."""
+    """Return which entries of ``weights`` (..., p) exceed a share of the largest in their row."""
     magnitude = np.abs(weights)
     return magnitude > threshold * np.max(magnitude, axis=-1, keepdims=True, initial=0.0)
 
 
-def matthews(
-    learned: Vector, truth: Vector, threshold: float = EDGE_THRESHOLD
-) -> float:
+def matthews(learned: Vector, truth: Vector, threshold: float = EDGE_THRESHOLD) -> float:
     """Return Matthews' correlation of learned and true edges, (34) of [ZW] with counts.
 
     0 where one of the two graphs is empty or complete, as is usual for an undefined ratio.

@@ -16,6 +16,8 @@ from typing import Protocol
 from sim.report_style import CSS
 
 DASH = "\u2013"
+_TALL_TABLE = 30  # rows; a longer table scrolls in a box of its own, and prints in full
+_SHORT_TEXT, _LONG_TEXT = 18, 30  # characters
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -133,25 +135,33 @@ class Table:
 
     def html(self) -> str:
         """Return the table as HTML."""
-        right = [
-            any(isinstance(row[column], (int, float)) for row in self.rows)
-            for column in range(len(self.headers))
-        ]
-        style = [' class="num"' if flag else "" for flag in right]
+        style = [self._style(column) for column in range(len(self.headers))]
         head = "".join(
             f'<th scope="col"{css}>{escape(name)}</th>'
             for name, css in zip(self.headers, style, strict=True)
         )
-        caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
+        caption = f"<caption><span>{escape(self.caption)}</span></caption>" if self.caption else ""
         body = "\n".join(self._row(row, style) for row in self.rows)
         kind = ' class="stack"' if self.stack else ""
+        tall = len(self.rows) > _TALL_TABLE and not self.stack
+        box = "scroll tall" if tall else "scroll"
         # A region that scrolls must be reachable by keyboard and have a name.
         name = escape(self.caption or " / ".join(self.headers))
         return (
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{name}">'
+            f'<div class="{box}" tabindex="0" role="region" aria-label="{name}">'
             f"<table{kind}>{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
             "</table></div>"
         )
+
+    def _style(self, column: int) -> str:
+        """Return a column's class: numbers, words that must not wrap, text that needs room."""
+        cells = [row[column] for row in self.rows]
+        if any(isinstance(value, (int, float)) for value in cells):
+            return ' class="num"'
+        longest = max((len(str(value)) for value in cells if isinstance(value, str)), default=0)
+        if longest > _LONG_TEXT:
+            return ' class="long"'
+        return ' class="short"' if 0 < longest <= _SHORT_TEXT else ""
 
     def _row(self, row: Sequence[object], style: Sequence[str]) -> str:
         cells = [f'<th scope="row"{style[0]}>{cell(row[0])}</th>']

@@ -36,7 +36,7 @@ Matrix = NDArray[np.float64]
 
 LABELLED_NODES = 40  # more names than this cannot be read
 DRAWN_EDGES = 800  # more lines than this are a ball of wool, and megabytes of SVG
-_HEAT_CELLS = 130  # larger matrices are pooled: the eye sees no more in a panel
+HEAT_CELLS = 130  # larger matrices are pooled: the eye sees no more in a panel
 
 
 def circle(nodes: int) -> Matrix:
@@ -98,7 +98,7 @@ def two_colour_graph(
     shared : (p,) bool
         Which edges are shared; all of them where it is left out.
     legend : two names
-        What the two colours mean; the numbers of edges are added.
+        What the two colours mean; the numbers of edges are added. An empty name is left out.
     positions : (d, 2)
         Where the nodes stand; by default on a circle, or by `spring` where they are many.
     threshold : float
@@ -119,14 +119,15 @@ def two_colour_graph(
     axes = figure.add_subplot()
     ends = np.stack([index[chosen] for index in np.triu_indices(d, 1)], axis=1)
     relative = np.abs(weights[chosen]) / np.max(np.abs(weights), initial=1e-300)
+    drawn = edges(weights, threshold)
+    # Many lines must be thin ones, or they hide each other.
+    thin = float(np.clip(np.sqrt(100.0 / max(chosen.size, 1)), 0.25, 1.0))
     handles = []
-    for group, colour, name in (
-        (common[chosen], SHARED, legend[0]),
-        (~common[chosen], PRIVATE, legend[1]),
-    ):
-        _draw_edges(axes, positions[ends[group]], relative[group], colour)
-        if shared is not None or colour == SHARED:
-            text = _plain(f"{name} ({np.count_nonzero(group):,})")
+    for mask, colour, name in ((~common, PRIVATE, legend[1]), (common, SHARED, legend[0])):
+        group = mask[chosen]
+        _draw_edges(axes, positions[ends[group]], relative[group], colour, thin)
+        if name and (shared is not None or colour == SHARED):
+            text = _plain(f"{name} ({np.count_nonzero(drawn & mask):,})")
             handles.append(Line2D([], [], color=colour, linewidth=2.2, label=text))
     axes.scatter(
         positions[:, 0],
@@ -142,8 +143,8 @@ def two_colour_graph(
     axes.margins(0.06)
     axes.set_axis_off()
     if title:
-        axes.set_title(_plain(title))
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8.5)
+        figure.suptitle(_plain(title), x=0.02, ha="left", fontsize=10, fontweight="bold")
+    figure.legend(handles=handles[::-1], loc="outside lower center", ncols=2, fontsize=8.5)
     if chosen.size < total:
         note = f"the {chosen.size:,} strongest of {total:,} edges are drawn"
         axes.text(0.0, 1.0, note, transform=axes.transAxes, fontsize=8, color=QUIET, va="top")
@@ -186,7 +187,11 @@ def heat_maps(
         axes.set_axis_off()
     for axes, matrix, title in zip(grid, matrices, titles, strict=False):
         picture = axes.imshow(
-            _pooled(matrix), cmap=_colours(low < 0.0), vmin=-top if low < 0.0 else 0.0, vmax=top
+            _pooled(matrix),
+            cmap=_colours(low < 0.0),
+            vmin=-top if low < 0.0 else 0.0,
+            vmax=top,
+            interpolation="nearest",
         )
         axes.set_title(_plain(title), fontsize=9)
         axes.grid(False)
@@ -247,6 +252,9 @@ def curves(
             markersize=3.2,
             label=_plain(name),
         )
+    seen = np.concatenate([np.asarray(values, dtype=np.float64).ravel() for values in y.values()])
+    if not log_y and np.all(np.mod(seen[np.isfinite(seen)], 1.0) == 0.0):
+        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlabel(_plain(x_label))
     axes.set_ylabel(_plain(y_label))
     if title:
@@ -273,7 +281,7 @@ def _strongest(weights: Vector, threshold: float, most: int) -> tuple[NDArray[np
     return chosen[order][-most:] if most else chosen[:0], int(chosen.size)
 
 
-def _draw_edges(axes: Axes, lines: Matrix, relative: Vector, colour: str) -> None:
+def _draw_edges(axes: Axes, lines: Matrix, relative: Vector, colour: str, thin: float) -> None:
     """Add one collection of ``lines`` (n, 2, 2), wide and opaque where ``relative`` is near one."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgb
@@ -281,7 +289,7 @@ def _draw_edges(axes: Axes, lines: Matrix, relative: Vector, colour: str) -> Non
     colours = np.column_stack(
         [np.tile(to_rgb(colour), (len(lines), 1)), np.round(0.35 + 0.6 * relative, 2)]
     )
-    widths = np.round(0.5 + 3.3 * relative, 2)
+    widths = np.round(thin * (0.5 + 3.3 * relative), 2)
     axes.add_collection(LineCollection(list(lines), colors=colours, linewidths=widths, zorder=2))
 
 
@@ -308,7 +316,7 @@ def _name_nodes(axes: Axes, positions: Matrix, names: Sequence[str], around: boo
 
 def _pooled(matrix: Matrix) -> Matrix:
     """Return the matrix, or its blocks' entries of largest magnitude where it is too large."""
-    step = -(-max(matrix.shape) // _HEAT_CELLS)
+    step = -(-max(matrix.shape) // HEAT_CELLS)
     if step <= 1:
         return matrix
     rows, columns = (-(-size // step) * step for size in matrix.shape)

@@ -12,7 +12,14 @@ from contextvars import ContextVar
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 Row = dict[str, float]
 Listener = Callable[[str, int, Row], None]
@@ -49,7 +56,7 @@ class LiveDisplay:
             TimeElapsedColumn(),
             console=console,
         )
-        self._tasks: dict[str, int] = {}
+        self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> LiveDisplay:
         self._progress.start()

@@ -76,7 +76,7 @@ class RunResult:
         self.folder = folder
         if self.arrays:
             buffer = io.BytesIO()
-            np.savez(buffer, **self.arrays)
+            np.savez(buffer, **self.arrays)  # type: ignore[arg-type]
             write_atomically(folder / "result.npz", buffer.getvalue())
         if self.metrics:
             write_atomically(folder / "metrics.csv", metrics_csv(self.metrics).encode())

@@ -130,7 +130,6 @@ def write_index(results: Sequence[RunResult], path: Path) -> Path:
         if report is not None and report.is_file():
             name = Link(result.study, quote(Path(os.path.relpath(report, path.parent)).as_posix()))
         headline = ", ".join(f"{label(k)} {number(v)}" for k, v in result.headline.items())
-        sent = f"{size(result.bytes_up)} up, {size(result.bytes_down)} down"
         rows.append(
             [
                 name,
@@ -138,13 +137,14 @@ def write_index(results: Sequence[RunResult], path: Path) -> Path:
                 headline,
                 len(result.metrics),
                 duration(result.seconds),
-                sent,
+                size(result.bytes_up),
+                size(result.bytes_down),
                 spent(result),
             ]
         )
     failed = [result for result in results if result.status == "failed"]
     summary = f"{len(results) - len(failed)} of {len(results)} runs without failure"
-    headers = ["study", "status", "result", "rounds", "time", "sent", "privacy"]
+    headers = ["study", "status", "result", "rounds", "time", "sent up", "sent down", "privacy"]
     parts = [
         '<header><p class="kicker">Trellis, federated graph learning under privacy</p>',
         f'<h1>Studies</h1>\n<p class="lead">{escape(summary)}.</p></header>\n<main>',

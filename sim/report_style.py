@@ -26,7 +26,7 @@ h2 { font-size: 1.35rem; margin: 3rem 0 .8rem; padding-top: 1.2rem;
   border-top: 1px solid var(--line); }
 h3 { font-size: 1.02rem; margin: 1.9rem 0 .5rem; }
 .kicker { margin: 0; color: var(--quiet); font-size: .85rem; letter-spacing: .02em; }
-.lead { margin: 0 0 1.3rem; color: var(--quiet); }
+.lead { margin: 0 0 1.3rem; max-width: none; color: var(--quiet); }
 .badge { display: inline-block; padding: .05em .6em; margin-right: .35em; border-radius: 1em;
   border: 1px solid currentColor; font-size: .85rem; font-weight: 600; color: var(--quiet);
   white-space: nowrap; }
@@ -51,12 +51,14 @@ nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; pa
   border-bottom: 1px solid var(--line); }
 .facts dt { color: var(--quiet); }
 .facts dd { margin: 0; }
-.scroll { overflow: auto; max-height: 34rem; margin: 1rem 0; border-radius: 6px; }
+.scroll { overflow: auto; margin: 1rem 0; border-radius: 6px; }
+.scroll.tall { max-height: 36rem; }
 .scroll:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 table { border-collapse: collapse; min-width: min(100%, 32rem); font-size: .9rem;
   font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--quiet); padding: 0 0 .5rem; font-size: .9rem;
-  max-width: 46rem; }
+caption { text-align: left; color: var(--quiet); padding: 0 0 .5rem; font-size: .9rem; }
+caption span { display: block; position: sticky; left: 0;
+  max-width: min(46rem, calc(100vw - 2.5rem)); }
 th, td { padding: .38rem 1.4rem .38rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); }
 thead th { position: sticky; top: 0; background: var(--page); font-size: .82rem; line-height: 1.3;
@@ -64,7 +66,8 @@ thead th { position: sticky; top: 0; background: var(--page); font-size: .82rem;
 tbody th { font-weight: 500; }
 tbody th { min-width: 7rem; }
 .num { text-align: right; }
-td.num { white-space: nowrap; }
+td.num, tbody .short { white-space: nowrap; }
+.long { min-width: 14rem; }
 figure { margin: 1.2rem 0; }
 figure .sheet { background: #fff; border: 1px solid var(--line); border-radius: 8px;
   padding: .6rem; text-align: center; }
@@ -92,6 +95,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
   .stack th, .stack td { border: 0; padding: .12rem 0; }
   .stack td { display: grid; grid-template-columns: 6rem 1fr; gap: .8rem; text-align: left;
     white-space: normal; }
+  .stack td > * { justify-self: start; }
   .stack td::before { content: attr(data-label); color: var(--quiet); }
   .stack tbody th { font-size: 1.1rem; font-weight: 600; }
 }
@@ -102,7 +106,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; }
   nav { display: none; }
   h2, h3 { break-after: avoid; }
   figure, tr, .notice, .numbers { break-inside: avoid; }
-  .scroll { max-height: none; overflow: visible; }
+  .scroll, .scroll.tall { max-height: none; overflow: visible; }
   thead th { position: static; }
 }
 """

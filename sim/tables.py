@@ -132,9 +132,7 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
             columns = tuple(cell.strip() for cell in header)
             _refuse_repeats(path, columns)
             if all(_is_number(cell) for cell in columns):
-                raise DataError(
-                    f"{path}: the first row is all numbers; it must name the variables"
-                )
+                raise DataError(f"{path}: the first row is all numbers; it must name the variables")
             try:
                 values = np.loadtxt(
                     file, delimiter=",", ndmin=2, comments=None, quotechar='"', dtype=np.float64

@@ -72,7 +72,7 @@ class Checkpoint:
         }
         buffer = io.BytesIO()
         text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-        np.savez(buffer, **snapshot.arrays, header=text)
+        np.savez(buffer, **snapshot.arrays, header=text)  # type: ignore[arg-type]
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / f".{_FILE}.{os.getpid()}"
         partial.write_bytes(buffer.getbuffer())

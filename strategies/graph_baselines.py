@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .consensus_graph import ConsensusGraph, GraphReply, Vector
 from .base import BadReply, Client, Row
+from .consensus_graph import ConsensusGraph, GraphReply, Vector
 
 
 class IndependentGraphs(ConsensusGraph):

@@ -1,1 +1,1 @@
-"""consensus-graph: every client's graph from its smooth signals, and the sparse graph they share."""
+"""consensus-graph: every client's graph from smooth signals, and the sparse graph they share."""

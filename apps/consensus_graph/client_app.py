@@ -112,4 +112,3 @@ def _gradient_steps(
     if config.privacy == "paper":
         save_momentum(node, context, server_round, np.asarray(before))
     return w, event
-

@@ -17,7 +17,7 @@ class ConsensusGraphConfig(StudyConfig):
     alpha : weight of the log barrier that keeps every node connected
     beta : ridge; larger gives more and smaller weights
     rho : how hard clients are pulled to the consensus
-    lambda\\_ : sparsity of the consensus
+    lambda_ : sparsity of the consensus
     local_steps : K, accelerated gradient steps a round; 0 solves the local problem exactly
     step : eta_w, longest gradient step; 0 derives it from the problem
     clip : C, largest norm of one signal's vector of squared differences, where privacy is on

@@ -28,7 +28,7 @@ _SIGNAL_NOISE = 0.1  # sigma_w in (33)
 
 @dataclass(frozen=True)
 class Truth:
-    """The graphs behind synthetic data: ``consensus`` (p,) and every client's ``weights`` (I, p)."""
+    """The graphs behind synthetic data: ``consensus`` (p,) and the clients' ``weights`` (I, p)."""
 
     consensus: Vector
     weights: NDArray[np.float64]
@@ -63,7 +63,7 @@ def client_table(config: ConsensusGraphConfig, seed: int, node: Node) -> Table:
 
 
 def smooth_signals(weights: Matrix, count: int, rng: np.random.Generator) -> Matrix:
-    """Return ``count`` signals (count, d) that are smooth over the graph ``weights`` (d, d), (33)."""
+    """Return ``count`` signals (count, d), smooth over the graph ``weights`` (d, d), (33)."""
     laplacian = np.diag(weights.sum(axis=1)) - weights
     eigenvalues, vectors = np.linalg.eigh(laplacian)
     scale = 1.0 / np.sqrt(np.maximum(eigenvalues, 0.0) + _SIGNAL_NOISE**2)
@@ -87,7 +87,7 @@ def _shared_graphs(config: ConsensusGraphConfig, seed: int) -> tuple[Vector, Vec
 def _client_graph(base: Vector, consensus: Vector, seed: int, partition: int) -> Vector:
     """Return one client's graph: the consensus and as many own edges as were taken away."""
     rng = generator(seed, "client graph", partition)
-    own = np.count_nonzero(base) - np.count_nonzero(consensus)
+    own = int(np.count_nonzero(base)) - int(np.count_nonzero(consensus))
     free = np.flatnonzero(consensus == 0.0)
     added = rng.choice(free, min(own, free.size), replace=False)
     w = consensus.copy()

@@ -1,2 +1,3 @@
 """Placeholder until the figures are in."""
+
 FIGURES = {}

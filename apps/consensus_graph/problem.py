@@ -49,7 +49,7 @@ def edge_count(d: int) -> int:
 
 def node_count(p: int) -> int:
     """Return d for a vector of p = d (d - 1) / 2 edge weights."""
-    d = (1 + int(round(np.sqrt(1 + 8 * p)))) // 2
+    d = (1 + round(float(np.sqrt(1 + 8 * p)))) // 2
     if edge_count(d) != p:
         raise ValueError(f"{p} is not a number of node pairs d (d - 1) / 2; the vector is cut")
     return d
@@ -71,7 +71,8 @@ def edge_vector(matrix: Matrix) -> Vector:
 def degrees(w: Vector, d: int) -> Vector:
     """Return S w, the node degrees (d,)."""
     a, b = edge_ends(d)
-    return np.bincount(a, w, d) + np.bincount(b, w, d)
+    # bincount of float weights is float64, whatever its stubs say.
+    return np.asarray(np.bincount(a, w, d) + np.bincount(b, w, d), dtype=np.float64)
 
 
 def spread(v: Vector) -> Vector:
@@ -83,9 +84,9 @@ def spread(v: Vector) -> Vector:
 def statistic(signals: Matrix, clip: float | None = None) -> Vector:
     """Return zbar (p,), the mean over signals of the (clipped) pairwise squared differences.
 
-    With ``clip`` = C every signal's vector z_n is scaled to norm at most C first (Sec. IV-D), so one
-    signal moves zbar by at most sqrt(2) C / N. No z_n is ever formed: its norm follows from four
-    power sums of the centred signal, and the weighted mean from one d x d product,
+    With ``clip`` = C every signal's vector z_n is scaled to norm at most C first (Sec. IV-D), so
+    one signal moves zbar by at most sqrt(2) C / N. No z_n is ever formed: its norm follows from
+    four power sums of the centred signal, and the weighted mean from one d x d product,
 
         |z_n|^2 = d m4 - 4 m1 m3 + 3 m2^2,   zbar_ab = (G_aa + G_bb - 2 G_ab) / N,
 

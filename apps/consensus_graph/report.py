@@ -87,7 +87,9 @@ def sections(result: RunResult) -> list[Section]:
         blocks += [_common_figure(graphs), _strongest(graphs)]
     found = [Section("What was learned", blocks)]
     if graphs.method != "fedavg":
-        found.append(Section("Each client's graph", [_gallery(graphs), _clients(graphs)]))
+        found.append(
+            Section("Each client's graph", [_guide(graphs), _gallery(graphs), _clients(graphs)])
+        )
     else:
         found.append(Section("Each client", [_clients(graphs)]))
     found.append(Section("The graphs as matrices", [_heat_maps(graphs)]))
@@ -172,12 +174,13 @@ class _Graphs:
 
     def draw_client(self, index: int) -> Figure:
         """Return the drawing of one client's graph."""
+        both = ("shared with the consensus", "private")
         return plots.two_colour_graph(
             self.weights[index],
             self.variables,
             edges(self.common),
             title=self.names[index],
-            legend=("shared with the consensus", "private"),
+            legend=both if self.has_common else ("", "edges of this client"),
             positions=self.positions,
             max_edges=_GALLERY_EDGES,
         )
@@ -197,13 +200,13 @@ def _summary(graphs: _Graphs) -> str:
         )
         if not loose:
             text += "It is empty: a smaller lambda lets edges through. "
-    if graphs.method == "fedgl":
+    if graphs.method != "fedavg":
         own = edges(graphs.weights)
-        share = np.count_nonzero(graphs.shared()) / max(int(own.sum()), 1)
-        text += (
-            f"A client has {number(float(own.sum(axis=1).mean()))} edges on average, "
-            f"{share:.0%} of them shared with the consensus (threshold {TIGHT}). "
-        )
+        text += f"A client has {number(float(own.sum(axis=1).mean()))} edges on average"
+        if graphs.has_common:
+            share = np.count_nonzero(graphs.shared()) / max(int(own.sum()), 1)
+            text += f", {share:.0%} of them shared with the consensus"
+        text += f" (threshold {TIGHT}). "
     if graphs.method == "fedgl" and graphs.truth_consensus is not None:
         guess, fact = graphs.consensus, graphs.truth_consensus
         text += (
@@ -242,6 +245,14 @@ def _strongest(graphs: _Graphs) -> Block:
         headers, rows = headers[:2], [row[:2] for row in rows]
     name = "consensus " if graphs.method == "fedgl" else ""
     return Table(headers, rows, f"The {len(rows)} strongest {name}edges.")
+
+
+def _guide(graphs: _Graphs) -> Paragraph:
+    """Return how to read the drawings."""
+    text = f"Edges above {TIGHT} of the client's largest weight. "
+    if graphs.has_common:
+        text += "Blue: the consensus has the edge as well. Orange: only the client has it. "
+    return Paragraph(text + "A node stands at the same place in every drawing.")
 
 
 def _gallery(graphs: _Graphs) -> Gallery:
@@ -303,5 +314,7 @@ def _heat_maps(graphs: _Graphs) -> FigureBlock:
         else plots.heat_maps(matrices, titles)
     )
     caption = "Edge weights on one common colour scale, nodes in the order of the variables."
+    if graphs.d > plots.HEAT_CELLS:
+        caption += " The matrices are drawn in blocks of nodes, by the largest weight in each."
     text = f"Heat maps of the weights: {', '.join(titles)}"
     return FigureBlock("Adjacency matrices", plots.svg(figure, text), caption)

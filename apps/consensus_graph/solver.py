@@ -133,7 +133,7 @@ class _DualProblem:
         hessian = active / self.curvature
         diagonal = self.alpha / point.y**2 + active.sum(axis=1) / self.curvature
         hessian[np.diag_indices_from(hessian)] = diagonal
-        return np.linalg.solve(hessian, point.residual)
+        return np.asarray(np.linalg.solve(hessian, point.residual), dtype=np.float64)
 
 
 def _start(

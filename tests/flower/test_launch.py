@@ -33,12 +33,12 @@ def test_a_simulation_completes_and_leaves_nothing(tiny_app, tmp_path, homes, pr
         running.append(len(processes_of(homes[0])))
 
     config = {"out": str(out), "rounds": 2, "nodes": 3, "nested.rate": 0.25, "text": NASTY}
-    run = simulate(tiny_app, config, nodes=3, timeout=120, on_log=on_log)
+    run = simulate(tiny_app, config, nodes=3, timeout=240, on_log=on_log)
 
     assert run.check() is run
     assert (run.status, run.details) == ("finished:completed", "")
     assert run.run_id > 0
-    assert 0 < run.seconds < 120
+    assert 0 < run.seconds < 240
     written = json.loads(out.read_text())
     # Round one: 0 + 1 + 2 = 3; round two: three nodes have 3, and add 0, 1 and 2.
     assert written["total"] == [12.0, 12.0]
@@ -55,7 +55,7 @@ def test_a_simulation_completes_and_leaves_nothing(tiny_app, tmp_path, homes, pr
 
 @pytest.mark.flower
 def test_a_server_that_raises_is_a_failed_run(tiny_app, homes, processes_of):
-    run = simulate(tiny_app, {"fail": True}, nodes=2, timeout=120)
+    run = simulate(tiny_app, {"fail": True}, nodes=2, timeout=240)
 
     assert not run.ok
     assert run.status == "finished:failed"
@@ -87,7 +87,7 @@ def test_an_interrupt_stops_everything(
             signal.raise_signal(number)
 
     with pytest.raises(raised):
-        simulate(tiny_app, {"sleep": 100.0}, nodes=2, timeout=120, on_log=on_log)
+        simulate(tiny_app, {"sleep": 100.0}, nodes=2, timeout=240, on_log=on_log)
 
     assert signal.getsignal(number) is before
     assert processes_of(homes[0]) == []
@@ -102,7 +102,7 @@ def test_a_deployment_runs_an_app_on_its_nodes(tiny_app, tmp_path, homes, proces
     with Deployment(nodes) as deployment:
         with pytest.raises(FlowerRunError, match="did not end within 5 s"):
             deployment.run(tiny_app, config | {"sleep": 60.0}, timeout=5)
-        run = deployment.run(tiny_app, config, timeout=120).check()
+        run = deployment.run(tiny_app, config, timeout=240).check()
 
     assert "tiny round 0" in run.log
     written = json.loads(out.read_text())

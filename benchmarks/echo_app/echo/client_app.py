@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from numpy.typing import NDArray
 
 from strategies import wire
 
@@ -13,11 +16,14 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Reply with the mean of the array received and the one kept, and keep that."""
-    mean = wire.arrays(message.content.array_records["arrays"])["x"]
-    state = context.state
-    if "kept" in state:
-        record = state["kept"]
-        assert isinstance(record, ArrayRecord)
-        mean = 0.5 * (mean + wire.arrays(record)["x"])
-    state["kept"] = wire.record({"x": mean})
+    mean = _array(message.content["arrays"])
+    if "kept" in context.state:
+        mean = 0.5 * (mean + _array(context.state["kept"]))
+    context.state["kept"] = wire.record({"x": mean})
     return Message(RecordDict({"arrays": wire.record({"x": mean})}), reply_to=message)
+
+
+def _array(record: object) -> NDArray[Any]:
+    if not isinstance(record, ArrayRecord):
+        raise TypeError(f"expected an ArrayRecord, got {type(record).__name__}")
+    return wire.unpack(record["x"])

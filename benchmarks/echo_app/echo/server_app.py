@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from strategies import wire
@@ -30,13 +30,18 @@ def main(grid: Grid, context: Context) -> None:
         content = RecordDict({"arrays": wire.record({"x": mean})})
         messages = [Message(content, node_id, "train") for node_id in node_ids]
         replies = list(grid.send_and_receive(messages))
-        received = [
-            wire.arrays(reply.content.array_records["arrays"])["x"]
-            for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id)
-        ]
+        replies.sort(key=lambda reply: reply.metadata.src_node_id)
+        received = [wire.unpack(_arrays(reply)["x"]) for reply in replies]
         seconds.append(time.perf_counter() - start)
         if len(received) != nodes:
             raise RuntimeError(f"{len(received)} replies from {nodes} nodes")
         mean = 1.0 + np.mean(received, axis=0)
     result = {"seconds": seconds, "checksum": float(np.sum(mean))}
     Path(str(config["out"])).write_text(json.dumps(result))
+
+
+def _arrays(reply: Message) -> ArrayRecord:
+    record = reply.content["arrays"]
+    if not isinstance(record, ArrayRecord):
+        raise TypeError(f"expected an ArrayRecord, got {type(record).__name__}")
+    return record
