@@ -101,7 +101,7 @@ def infinite(reply: Message) -> RecordDict:
 
 def huge(reply: Message) -> RecordDict:
     """Replace every array of real numbers by the largest finite number, which overflows a sum."""
-    return _with_arrays(reply, lambda array: np.nan_to_num(_filled(array, np.inf)))
+    return _with_arrays(reply, lambda array: np.asarray(np.nan_to_num(_filled(array, np.inf))))
 
 
 def wrong_shape(reply: Message) -> RecordDict:

@@ -23,40 +23,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Self, TypeVar, cast
+from typing import Self
 
 from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
     Context,
     Error,
     Message,
     Metadata,
-    MetricRecord,
     RecordDict,
     UserConfig,
     UserConfigValue,
 )
-
-# Flower has no public door to the next five imports. They, `_Identity`, `_set_message_id` and
-# `_with_data` are all of its private parts that the engine touches.
-from flwr.app.message.message import make_message
 from flwr.clientapp import ClientApp
-from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
-from flwr.server.utils.validator import validate_message
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
+from sim.copies import copy_message, copy_records, shallow_copy
 from sim.faults import Drop, Fault, Late, Nonsense, Raise
+from sim.private import (
+    SUPERLINK_NODE_ID,
+    SYSTEM_MESSAGE_TYPE,
+    ErrorCode,
+    Run,
+    identity,
+    make_message,
+    set_message_id,
+    validate_message,
+)
 from sim.threads import limit_this_thread, one_blas_thread
 
 Config = Mapping[str, UserConfigValue]
-
-_Record = ArrayRecord | MetricRecord | ConfigRecord
-_Thing = TypeVar("_Thing", Array, Metadata)
-_Container = TypeVar("_Container", bound=RecordDict | ArrayRecord | MetricRecord | ConfigRecord)
 
 _log = logging.getLogger(__name__)
 
@@ -131,11 +126,11 @@ class LocalGrid(Grid):
         self._pool: futures.ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
-        _identity.take(self._run.run_id)
+        identity.take(self._run.run_id)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _identity.give_back(self._run.run_id)
+        identity.give_back(self._run.run_id)
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
@@ -218,20 +213,20 @@ class LocalGrid(Grid):
     def _accept(self, message: Message, now: str) -> _Sent | None:
         """Check a message as Flower's grid does and return it with the node's own copy."""
         metadata = message.metadata
-        _set_message_id(metadata, self._new_id())
+        set_message_id(metadata, self._new_id())
         if metadata.reply_to_message_id or metadata.ttl <= 0 or metadata.delivered_at:
             raise ValueError(f"Invalid message, a reply or one that was pushed before: {message}")
         problems = validate_message(message, is_reply_message=False)
         node = self._nodes.get(metadata.dst_node_id)
         if node is None:
             problems.append(f"Invalid destination node ID for Message: {metadata.dst_node_id}")
-        if metadata.run_id != self._run.run_id and not _identity.adopt(metadata, self._run.run_id):
+        if metadata.run_id != self._run.run_id and not identity.adopt(metadata, self._run.run_id):
             problems.append(f"Invalid run ID for Message: {metadata.run_id}")
         if problems or node is None:
             _log.error("message not sent: %s", "; ".join(problems))
             return None
         metadata.delivered_at = now
-        return _Sent(_shallow(metadata), copy_message(message), node)
+        return _Sent(shallow_copy(metadata), copy_message(message), node)
 
     def _submit(self, batch: Sequence[_Sent]) -> None:
         """Let the workers run the nodes, each node its messages in order and one at a time."""
@@ -283,7 +278,7 @@ class LocalGrid(Grid):
             # Not a reply to sent.message: the ClientApp had that in its hands.
             asked = make_message(sent.metadata, RecordDict())
             sent.reply = Message(failure, reply_to=asked)
-            _set_message_id(sent.reply.metadata, self._new_id())
+            set_message_id(sent.reply.metadata, self._new_id())
         sent.finished = time.monotonic()
 
     def _run_node(self, sent: _Sent) -> Message:
@@ -312,7 +307,7 @@ class LocalGrid(Grid):
         if not isinstance(reply, Message):
             raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
         received = copy_message(reply)
-        _set_message_id(received.metadata, self._new_id())
+        set_message_id(received.metadata, self._new_id())
         problems = validate_message(received, is_reply_message=True)
         if received.metadata.reply_to_message_id != asked.message_id:
             problems.append("it is no reply to the message that the node was sent")
@@ -374,7 +369,7 @@ class LocalGrid(Grid):
             group_id="",
             created_at=time.time(),
             ttl=0,
-            message_type="system",
+            message_type=SYSTEM_MESSAGE_TYPE,
         )
         return make_message(metadata, error=Error(code, _REASONS[code]))
 
@@ -395,7 +390,7 @@ _REASONS = {
 def node_ids(count: int) -> list[int]:
     """Return the ids of ``count`` nodes: like Flower's they look random and are in no order."""
     # With this salt the first exceeds the second: sorted ids are never in partition order.
-    digests = (hashlib.sha256(f"trellis node {index}".encode()).digest() for index in range(count))
+    digests = (hashlib.sha256(f"supernode {index}".encode()).digest() for index in range(count))
     return [int.from_bytes(digest[:8], "big") for digest in digests]
 
 
@@ -461,109 +456,9 @@ class _Work:
     done: threading.Event = field(default_factory=threading.Event)
 
 
-def copy_message(message: Message) -> Message:
-    """Return a message that shares nothing with ``message`` which either side could change."""
-    metadata = _shallow(message.metadata)
-    if message.has_error():
-        return make_message(metadata, error=message.error)
-    return make_message(metadata, copy_records(message.content))
-
-
-def copy_records(records: RecordDict) -> RecordDict:
-    """Return the records in containers of their own.
-
-    Only containers are made anew: the bytes of an array cannot change, nor can a number or a text.
-    """
-    return _with_data(records, {name: _copy_record(record) for name, record in records.items()})
-
-
-def _copy_record(record: _Record) -> _Record:
-    if isinstance(record, ArrayRecord):
-        return _with_data(record, {name: _copy_array(array) for name, array in record.items()})
-    values = {
-        name: value.copy() if isinstance(value, list) else value for name, value in record.items()
-    }
-    return _with_data(record, values)
-
-
-def _copy_array(array: Array) -> Array:
-    if type(array.data) is bytes and type(array.shape) is tuple:
-        return _shallow(array)
-    # Whoever put a bytearray or a list there could still change it.
-    data = bytes(memoryview(array.data))
-    return Array(array.dtype, tuple(array.shape), array.stype, data)
-
-
-def _shallow(thing: _Thing) -> _Thing:
-    # What copy.copy does for such objects, in a quarter of its time.
-    result = object.__new__(type(thing))
-    result.__dict__.update(thing.__dict__)
-    return result
-
-
-def _with_data(container: _Container, data: Mapping[str, object]) -> _Container:
-    # Flower's containers check each entry as it is set, three microseconds for each. These entries
-    # come out of such a container, and four times a message that check was a third of all time.
-    result = cast(_Container, container.copy())
-    result.__dict__["_data"] = data
-    return result
-
-
 def _expiry(metadata: Metadata) -> float:
     return metadata.created_at + metadata.ttl
 
 
 def _iso_now() -> str:
     return datetime.now(tz=UTC).isoformat()
-
-
-def _set_message_id(metadata: Metadata, message_id: str) -> None:
-    # Flower's grids set it so: apps must not, so the attribute has no setter.
-    metadata.__dict__["_message_id"] = message_id
-
-
-class _Identity:
-    """Who makes messages in this process: `Message` asks Flower's TaskIdentity, a global.
-
-    Runs may be nested, and run at once on several threads; the last to end leaves the identity as
-    the first found it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._run_ids: list[int] = []
-        self._before: tuple[int | None, int | None, int | None] = (None, None, None)
-
-    def take(self, run_id: int) -> None:
-        """Make messages in the name of this run's server."""
-        with self._lock:
-            if not self._run_ids:
-                # The properties raise where nothing is set.
-                self._before = (TaskIdentity._run_id, TaskIdentity._node_id, TaskIdentity._task_id)
-            self._run_ids.append(run_id)
-            self._set(run_id, SUPERLINK_NODE_ID, 1)
-
-    def give_back(self, run_id: int) -> None:
-        """Make messages in the name of whoever did so before."""
-        with self._lock:
-            self._run_ids.remove(run_id)
-            if self._run_ids:
-                self._set(self._run_ids[-1], SUPERLINK_NODE_ID, 1)
-            else:
-                self._set(*self._before)
-
-    def adopt(self, metadata: Metadata, run_id: int) -> bool:
-        """Readdress a message that a run on another thread gave its id to; return if it did."""
-        if metadata.run_id not in self._run_ids:
-            return False
-        metadata.__dict__["_run_id"] = run_id
-        return True
-
-    @staticmethod
-    def _set(run_id: int | None, node_id: int | None, task_id: int | None) -> None:
-        values = {"_run_id": run_id, "_node_id": node_id, "_task_id": task_id}
-        for name, value in values.items():
-            setattr(TaskIdentity, name, value)
-
-
-_identity = _Identity()

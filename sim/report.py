@@ -62,11 +62,11 @@ __all__ = [
 LABELS = {
     "objective": "objective",
     "change": "relative change",
-    "mcc": "MCC, clients (threshold 0.2)",
-    "mcc-loose": "MCC, clients (threshold 1e-4)",
-    "re": "relative error, clients",
-    "consensus-mcc": "MCC, consensus (threshold 0.2)",
-    "consensus-re": "relative error, consensus",
+    "mcc": "clients' MCC (threshold 0.2)",
+    "mcc-loose": "clients' MCC (threshold 1e-4)",
+    "re": "clients' relative error",
+    "consensus-mcc": "consensus MCC (threshold 0.2)",
+    "consensus-re": "consensus relative error",
     "count": "signals or samples",
     "rounds": "rounds answered",
     "failures": "failed or rejected",
@@ -129,7 +129,7 @@ def write_index(results: Sequence[RunResult], path: Path) -> Path:
         name: object = result.study
         if report is not None and report.is_file():
             name = Link(result.study, quote(Path(os.path.relpath(report, path.parent)).as_posix()))
-        headline = ", ".join(f"{label(k)} {number(v)}" for k, v in result.headline.items())
+        headline = "; ".join(f"{label(k)} {number(v)}" for k, v in result.headline.items())
         rows.append(
             [
                 name,
@@ -139,7 +139,7 @@ def write_index(results: Sequence[RunResult], path: Path) -> Path:
                 duration(result.seconds),
                 size(result.bytes_up),
                 size(result.bytes_down),
-                spent(result),
+                None if result.status == "failed" and not result.ledger else spent(result),
             ]
         )
     failed = [result for result in results if result.status == "failed"]

@@ -26,6 +26,7 @@ from .base import BadReply, Client, Row, StudyStrategy
 Vector = NDArray[np.float64]
 
 _SMALLEST_DISTANCE = 1e-6  # epsilon_gamma in (20)
+_LARGEST_ENTRY = 1e100  # beyond this a sum of squares overflows
 
 
 def soft_threshold(x: Vector, threshold: float) -> Vector:
@@ -138,6 +139,8 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
             )
         if not np.all(np.isfinite(vector)):
             raise BadReply(f"{name} has {np.sum(~np.isfinite(vector))} entries that are not finite")
+        if np.max(np.abs(vector)) > _LARGEST_ENTRY:
+            raise BadReply(f"{name} has an entry of size {np.max(np.abs(vector)):g}")
         return vector
 
     def update(self, server_round: int, replies: Mapping[int, GraphReply]) -> Row:

@@ -108,7 +108,7 @@ def test_the_report_is_complete_and_self_contained(tmp_path):
     ]
     for text in (
         "5 rounds with 2 clients in 1 min 15 s",
-        "MCC, clients (threshold 0.2) 0.5",
+        "clients' MCC (threshold 0.2) 0.5",
         "Converged: the last change, 1e-05, is within the tolerance of 0.0001",
         "1.5 MB",
         "1,500,000",

@@ -9,6 +9,7 @@ from numpy.lib import format as npy
 
 from strategies import wire
 
+DTYPES = ["bool", "int8", "uint8", "int16", "int64", "uint64", "float16", "float32", "complex128"]
 ARRAYS = {
     "vector": np.arange(5.0),
     "matrix": np.arange(6.0).reshape(2, 3),
@@ -18,10 +19,7 @@ ARRAYS = {
     "empty matrix": np.zeros((3, 0)),
     "one": np.ones((1, 1, 1)),
     "special": np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324]),
-    **{
-        dtype: np.array([0, 1, 0, 1], dtype)
-        for dtype in "bool int8 uint8 int16 int32 int64 uint64 float16 float32 complex128".split()
-    },
+    **{dtype: np.array([0, 1, 0, 1], dtype) for dtype in DTYPES},
     "big endian": np.arange(3, dtype=">f8"),
     "text": np.array(["a", "bcd"]),
     "bytes": np.array([b"a", b"bcd"]),
