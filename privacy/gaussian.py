@@ -44,11 +44,11 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
         low -= 2.0
     while excess(high) > 0.0:
         high += 2.0
-    noise = math.exp(brentq(excess, low, high, xtol=1e-14, rtol=8.9e-16))
+    sigma = math.exp(brentq(excess, low, high, xtol=1e-14, rtol=8.9e-16)) * sensitivity
     # Round to the private side of the root.
-    while gaussian_delta(noise, epsilon, 1.0) > delta:
-        noise *= 1.0 + 1e-14
-    return noise * sensitivity
+    while gaussian_delta(sigma, epsilon, sensitivity) > delta:
+        sigma *= 1.0 + 1e-14
+    return sigma
 
 
 def gaussian_epsilon(sigma: float, delta: float, sensitivity: float) -> float:

@@ -37,7 +37,7 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from sim.copies import copy_message, copy_records, shallow_copy
+from sim.copies import copy_message, copy_records
 from sim.faults import Drop, Fault, Late, Nonsense, Raise
 from sim.private import (
     SUPERLINK_NODE_ID,
@@ -47,6 +47,7 @@ from sim.private import (
     identity,
     make_message,
     set_message_id,
+    shallow_copy,
     validate_message,
 )
 from sim.threads import limit_this_thread, one_blas_thread

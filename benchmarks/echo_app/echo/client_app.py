@@ -19,8 +19,9 @@ def train(message: Message, context: Context) -> Message:
     mean = _array(message.content["arrays"])
     if "kept" in context.state:
         mean = 0.5 * (mean + _array(context.state["kept"]))
-    context.state["kept"] = wire.record({"x": mean})
-    return Message(RecordDict({"arrays": wire.record({"x": mean})}), reply_to=message)
+    record = wire.record({"x": mean})
+    context.state["kept"] = record
+    return Message(RecordDict({"arrays": record}), reply_to=message)
 
 
 def _array(record: object) -> NDArray[Any]:

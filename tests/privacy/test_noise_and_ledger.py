@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+from scipy import stats
+
+from privacy.gaussian import gaussian_sigma
+from privacy.ledger import Ledger, PrivacyEvent
+from privacy.noise import SecretNoise, fresh_noise
+
+
+def event(name="statistic", epsilon=1.0, delta=1e-5, **changes) -> PrivacyEvent:
+    sigma = gaussian_sigma(epsilon, delta, 0.5)
+    return PrivacyEvent(name, "a mean", 0, sigma, 0.5, epsilon, delta, **changes)
+
+
+def test_secret_noise_is_standard_normal():
+    draws = SecretNoise(bytes(range(32))).standard_normal(200_001)
+    assert draws.shape == (200_001,)
+    assert stats.kstest(draws, "norm").pvalue > 1e-3
+    half = draws.size // 2  # the two halves share their radii: they must not share more
+    assert abs(np.corrcoef(draws[:half], draws[half : 2 * half])[0, 1]) < 0.01
+    assert stats.kstest(draws[:1000] * draws[half : half + 1000], "norm").pvalue < 1e-3
+
+
+def test_one_key_one_stream_and_the_stream_goes_on():
+    one, two = SecretNoise(bytes(32)), SecretNoise(bytes(32))
+    first = one.standard_normal(10)
+    np.testing.assert_array_equal(first, two.standard_normal(10))
+    assert not np.allclose(first, one.standard_normal(10))
+
+
+def test_fresh_noise_is_never_the_same():
+    assert not np.allclose(fresh_noise().standard_normal(5), fresh_noise().standard_normal(5))
+
+
+def test_a_key_of_the_wrong_length_is_refused():
+    with pytest.raises(ValueError, match="31 bytes"):
+        SecretNoise(bytes(31))
+
+
+def test_a_release_reported_twice_counts_once():
+    ledger = Ledger("sound")
+    ledger.commit("a", event())
+    ledger.commit("a", event())
+    assert len(ledger.events("a")) == 1
+    assert ledger.total("a") == pytest.approx((1.0, 1e-5), abs=1e-9)
+    assert ledger.total("b") == (0.0, 0.0)
+
+
+def test_two_sound_releases_are_refused_rather_than_guessed():
+    ledger = Ledger("sound")
+    ledger.commit("a", event("one"))
+    ledger.commit("a", event("two"))
+    with pytest.raises(ValueError, match="2 releases"):
+        ledger.total("a")
+
+
+def test_the_total_comes_from_the_noise_not_from_the_claim():
+    ledger = Ledger("sound")
+    honest = event()
+    ledger.commit("a", PrivacyEvent("statistic", "x", 0, honest.sigma / 2, 0.5, 1.0, 1e-5))
+    assert ledger.total("a")[0] > 1.9
+
+
+def test_events_survive_a_config_record_and_nonsense_does_not():
+    record = ConfigRecord(event().as_record())
+    assert PrivacyEvent.from_record(dict(record)) == event()
+    with pytest.raises(ValueError, match="not a privacy event"):
+        PrivacyEvent.from_record({"name": "x"})
+
+
+def test_the_ledger_survives_a_checkpoint():
+    ledger = Ledger("sound")
+    ledger.commit("a", event())
+    again = Ledger("sound")
+    again.load_state_dict(ledger.state_dict())
+    assert again.report(["a"], {}) == ledger.report(["a"], {})
+    with pytest.raises(ValueError, match="another version or mode"):
+        Ledger("paper").load_state_dict(ledger.state_dict())
+
+
+def test_the_report_names_the_worst_client():
+    ledger = Ledger("sound")
+    ledger.commit("a", event(epsilon=0.5))
+    ledger.commit("b", event(epsilon=2.0))
+    report = ledger.report(["a", "b", "c"], {"claim": "c"})
+    assert report["epsilon"] == pytest.approx(2.0)
+    assert [entry["epsilon"] for entry in report["clients"]] == pytest.approx([0.5, 2.0, 0.0])
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(ValueError, match="none, paper, sound"):
+        Ledger("strong")
