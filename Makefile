@@ -2,6 +2,7 @@
 # make test   install into .venv, then ruff, mypy and all tests
 # make bench  side-by-side benchmarks (ONLY=name for one), writes benchmarks/results.json
 # make paper  the papers' figures and tables
+# make lock   resolve and pin every version anew
 # make clean  remove everything the commands above made
 
 SHELL := /bin/bash
@@ -16,7 +17,7 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: install run test lint bench paper clean
+.PHONY: install run test lint bench paper lock clean
 
 install: $(INSTALLED)
 
@@ -42,6 +43,16 @@ bench: install
 
 paper: install
 	$(BIN)/trellis paper consensus-graph --out results/paper
+
+# Pins every version anew. torch is pinned by hand: newer ones bring gigabytes of CUDA packages.
+lock:
+	rm -rf .venv-lock
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet 'setuptools>=77,<82' torch==2.13.0 '.[laptop,gnn,test]'
+	( echo "# Made by make lock; installed by make install."; \
+	  .venv-lock/bin/python -m pip freeze --all --exclude trellis --exclude pip \
+	  | sed -E 's/\+cpu$$//; s/^torch @.*/torch==2.13.0/' ) > requirements.lock
+	rm -rf .venv-lock build *.egg-info
 
 clean:
 	rm -rf $(VENV) results build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis *.fab

@@ -19,6 +19,7 @@ from apps.runner import ENGINES, run
 from sim.config import ConfigError
 from sim.progress import LiveDisplay, listening
 from sim.record import RunResult
+from sim.tables import DataError
 
 # What a user can mend; everything else is a defect and shows its trace.
 _USER_ERRORS = (ValueError, RuntimeError, OSError, ImportError)
@@ -215,12 +216,19 @@ def _privacy(ledger: Mapping[str, Any]) -> str:
 
 
 def _paper(options: argparse.Namespace, console: Console) -> None:
-    figures = apps.study_module(options.study, "paper").FIGURES
-    for name in options.figures or figures:
-        if name not in figures:
-            raise ConfigError(f"{name}: unknown figure; use one of {', '.join(figures)}")
-    for name in options.figures or figures:
-        figures[name](options.out / options.study, console)
+    module = apps.study_module(options.study, "paper")
+    known = {**module.FIGURES, **module.ON_REQUEST}
+    wanted = options.figures or list(module.FIGURES)
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(f"{name}: unknown figure; use one of {', '.join(known)}")
+    for name in wanted:
+        try:
+            known[name](options.out / options.study, console)
+        except DataError as error:
+            if options.figures:
+                raise
+            console.print(f"[yellow]{name} skipped:[/] {_escape(str(error))}", soft_wrap=True)
 
 
 def _report(options: argparse.Namespace, console: Console) -> None:

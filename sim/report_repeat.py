@@ -23,6 +23,8 @@ def command(result: RunResult) -> str:
     """Return the command line that repeats the run."""
     engine = "local" if result.engine == "local" else "flower"
     words = ["trellis", "run", result.study, "--seed", str(result.seed), "--engine", engine]
+    if result.data:
+        words += ["--data", result.data]
     for name, value in result.config.items():
         words += ["--set", f"{name}={_plain(value)}"]
     return _wrapped([shlex.quote(word) for word in words], "--set")
@@ -30,11 +32,17 @@ def command(result: RunResult) -> str:
 
 def flower_command(result: RunResult) -> str:
     """Return the ``flwr run`` command that repeats the run."""
-    settings = {"study": result.study, "seed": result.seed}
+    settings: dict[str, object] = {"study": result.study, "seed": result.seed}
+    if result.data:
+        settings["data"] = result.data
     settings |= {f"{result.study}.{name}": value for name, value in result.config.items()}
     # Run configs are TOML; for the values they can hold, JSON is written the same way.
     text = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
-    return f"flwr run . --stream --run-config {shlex.quote(text)}"
+    nodes = f"num-supernodes={max(1, len(result.clients))} client-resources-num-cpus=1"
+    return (
+        f"flwr run . --stream --federation-config {shlex.quote(nodes)} \\\n"
+        f"    --run-config {shlex.quote(text)}"
+    )
 
 
 def repeat_section(result: RunResult, folder: Path) -> Section:

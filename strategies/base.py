@@ -19,7 +19,7 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -155,7 +155,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.progress.converged = self._has_converged(row)
         if self.checkpoint:
             last = self.progress.converged or server_round == self.plan.rounds
-            self.checkpoint.save(self._snapshot(server_round), force=last)
+            if last or self.checkpoint.due():
+                self.checkpoint.save(self._snapshot(server_round))
         self.on_round(row)
 
     def _take(self, server_round: int, answers: Answers) -> Row:
@@ -277,8 +278,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
 
     def _snapshot(self, server_round: int) -> Snapshot:
         facts = {
-            "progress": asdict(self.progress),
-            "clients": [asdict(client) for client in self.clients],
+            "progress": vars(self.progress),
+            "clients": [vars(client) for client in self.clients],
             "ledger": self.ledger.state_dict(),
         }
         return Snapshot(server_round, self.state(), facts)

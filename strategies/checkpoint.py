@@ -59,11 +59,13 @@ class Checkpoint:
     _saved_at: float = field(default=0.0, init=False)
     _cost: float = field(default=0.0, init=False)
 
-    def save(self, snapshot: Snapshot, *, force: bool = False) -> bool:
-        """Write the snapshot if it is worth it, or if ``force``; tell whether it was."""
+    def due(self) -> bool:
+        """Return whether a snapshot now would cost little next to the work it saves."""
+        return (time.monotonic() - self._saved_at) * _LARGEST_SHARE >= self._cost
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot."""
         begin = time.monotonic()
-        if not force and (begin - self._saved_at) * _LARGEST_SHARE < self._cost:
-            return False
         header = {
             "version": VERSION,
             "round": snapshot.server_round,
@@ -79,7 +81,6 @@ class Checkpoint:
         os.replace(partial, self.folder / _FILE)
         self._saved_at = time.monotonic()
         self._cost = self._saved_at - begin
-        return True
 
     def load(self) -> Snapshot | None:
         """Return the snapshot, or None where the run was stopped before its first.

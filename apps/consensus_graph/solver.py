@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv
 
 from .problem import (
     Vector,
@@ -115,7 +116,10 @@ class _DualProblem:
         self.curvature = curvature
 
     def at(self, y: Vector) -> _DualPoint:
-        weights = np.maximum(y[:, None] + y[None, :] - self.linear, 0.0) / self.curvature
+        weights = y[:, None] + y[None, :]
+        weights -= self.linear
+        np.maximum(weights, 0.0, out=weights)
+        weights /= self.curvature
         degree = weights.sum(axis=1)
         alpha = self.alpha
         value = alpha * float(np.sum(1.0 + np.log(y / alpha)))
@@ -129,11 +133,17 @@ class _DualProblem:
         return _DualPoint(y, weights, alpha / y - degree, value, gap)
 
     def newton_step(self, point: _DualPoint) -> Vector:
-        active = (point.weights > 0.0).astype(np.float64)
-        hessian = active / self.curvature
-        diagonal = self.alpha / point.y**2 + active.sum(axis=1) / self.curvature
-        hessian[np.diag_indices_from(hessian)] = diagonal
-        return np.asarray(np.linalg.solve(hessian, point.residual), dtype=np.float64)
+        hessian = np.multiply(point.weights > 0.0, 1.0 / self.curvature)
+        diagonal = self.alpha / point.y**2 + hessian.sum(axis=1)
+        hessian.flat[:: hessian.shape[0] + 1] = diagonal
+        # LAPACK's Cholesky solver itself: for small graphs its wrappers take longer than it does.
+        _, step, failed = dposv(hessian, point.residual, overwrite_a=True)
+        if failed:
+            raise FloatingPointError(
+                "the Hessian of (13) is not positive definite: alpha, beta or the data are of "
+                "extreme size"
+            )
+        return np.asarray(step, dtype=np.float64)
 
 
 def _start(

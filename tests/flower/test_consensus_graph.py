@@ -65,12 +65,13 @@ def test_a_run_stopped_here_goes_on_in_flowers_simulation(tmp_path, monkeypatch)
 
     original = Checkpoint.save
 
-    def save_and_stop(self, snapshot, *, force=False):
-        original(self, snapshot, force=True)
+    def save_and_stop(self, snapshot):
+        original(self, snapshot)
         if snapshot.server_round == 3:
             raise Stopped
 
     monkeypatch.setattr(Checkpoint, "save", save_and_stop)
+    monkeypatch.setattr(Checkpoint, "due", lambda self: True)
     with pytest.raises(Stopped):
         run(STUDY, settings, data=data, out=tmp_path / "broken")
     monkeypatch.undo()
