@@ -148,7 +148,7 @@ class StudyRun(Generic[Config]):
             export(self.result, self.folder)
             write_report(self.result, sections(self.result), self.folder / "report.html")
         except ImportError as error:
-            log.warning("no report: %s; pip install 'trellis[laptop]', then trellis report", error)
+            log.warning("no report: %s; then: trellis report %s", error, self.folder)
 
 
 def _seed(run_config: Mapping[str, Any]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from sim.faults import Fault
 from sim.grid import run_local
 from sim.record import RunResult
 from sim.tables import client_files
+from strategies.base import StudyError
 
 ENGINES = ("local", "flower")
 
@@ -122,7 +123,14 @@ def app_folder() -> Path:
 def _run_in_flower(run_config: Mapping[str, Scalar], clients: int) -> None:
     from sim.flower import simulate
 
-    simulate(app_folder(), run_config, nodes=clients).check()
+    ended = simulate(app_folder(), run_config, nodes=clients)
+    if not ended.ok:
+        # What the study wrote says more than the end of Flower's log.
+        with suppress(FileNotFoundError, ValueError):
+            notes = RunResult.load(Path(str(run_config["out"]))).notes
+            if notes:
+                raise StudyError(f"{notes[-1]} (Flower: {ended.status})")
+    ended.check()
 
 
 @contextmanager

@@ -16,16 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sim.flower import (
-    FlowerRun,
-    FlowerRunError,
-    FlowerSession,
-    Scalar,
-    check_run_config,
-    free_port,
-    tail,
-    toml,
-)
+from sim.flower import FlowerRun, FlowerSession, tail
+from sim.processes import FlowerRunError, free_port
+from sim.run_config import Scalar, check_run_config, toml
 
 logger = logging.getLogger("trellis.flower")
 

@@ -20,38 +20,40 @@ import queue
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
-Scalar = str | int | float | bool
+from sim.processes import (
+    HAS_PROC,
+    INSTALL,
+    FlowerRunError,
+    descendants,
+    executable,
+    free_port,
+    marked,
+    uninterrupted,
+)
+from sim.run_config import Scalar, check_run_config, toml
 
 logger = logging.getLogger("trellis.flower")
 
-_INSTALL = "pip install 'trellis[laptop]'"
 _MARK = "TRELLIS_FLOWER_SESSION"
 _CONNECTION = "trellis"
 _START_TIMEOUT = 60.0  # seconds for a SuperLink to answer, on a busy machine
 _CLI_TIMEOUT = 60.0
 _GRACE = 5.0  # seconds between SIGTERM and SIGKILL
-_HAS_PROC = Path("/proc/self/environ").exists()  # Linux
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-
-
-class FlowerRunError(RuntimeError):
-    """Flower could not be started, or a run did not end as completed."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def simulate(
         raise ValueError(f"nodes={nodes}: a simulation needs at least one node")
     check_run_config(app, run_config)
     if importlib.util.find_spec("ray") is None:
-        raise FlowerRunError(f"Flower's simulation needs ray, which is missing: {_INSTALL}")
+        raise FlowerRunError(f"Flower's simulation needs ray, which is missing: {INSTALL}")
     with FlowerSession() as session:
         session.start_superlink("--simulation")
         resources = f"num-supernodes={nodes} client-resources-num-cpus={cpus_per_client}"
@@ -161,7 +163,7 @@ class FlowerSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with _uninterrupted():
+        with uninterrupted():
             self._stop()
             shutil.rmtree(self.home, ignore_errors=True)
         for number, handler in self._handlers.items():
@@ -387,78 +389,14 @@ class FlowerSession:
         for process in self._processes.values():
             process.poll()  # take note of its end; an ended child we never asked stays a zombie
         own = {process.pid for process in self._processes.values() if process.returncode is None}
-        if _HAS_PROC:
-            return own | _marked(f"{_MARK}={self.home}")
-        return own | _descendants(own | known)
-
-
-def check_run_config(app: Path, run_config: Mapping[str, Scalar]) -> None:
-    """Refuse settings that the app does not have; Flower would, without naming them."""
-    path = app / "pyproject.toml"
-    if not path.is_file():
-        raise FlowerRunError(f"{app} is no Flower app: {path} is missing")
-    project = tomllib.loads(path.read_text(encoding="utf-8"))
-    known = _flat_keys(project.get("tool", {}).get("flwr", {}).get("app", {}).get("config", {}))
-    if unknown := sorted(set(run_config) - known):
-        raise FlowerRunError(
-            f"{', '.join(unknown)}: not in [tool.flwr.app.config] of {path}; "
-            "a run config can only replace what stands there"
-        )
-
-
-def toml(settings: Mapping[str, Scalar]) -> str:
-    """Return ``settings`` as TOML, one line a key.
-
-    Raises
-    ------
-    TypeError
-        For a value that is not a string, an integer, a float or a bool.
-    """
-    lines = []
-    for key, value in settings.items():
-        if isinstance(value, bool):
-            text = "true" if value else "false"
-        elif isinstance(value, int):
-            text = int.__repr__(value)
-        elif isinstance(value, float):
-            text = float.__repr__(value)  # also for numpy's float64, which prints its type
-        elif isinstance(value, str):
-            text = _quoted(value)
-        else:
-            raise TypeError(
-                f"{key}={value!r}: a Flower setting is a string, an integer, a float or a bool, "
-                f"not {type(value).__name__}"
-            )
-        lines.append(f"{_quoted(key)} = {text}\n")
-    return "".join(lines)
-
-
-def _quoted(text: str) -> str:
-    # JSON's escapes are TOML's, but for DEL, which only TOML wants escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        if HAS_PROC:
+            return own | marked(f"{_MARK}={self.home}")
+        return own | descendants(own | known)
 
 
 def tail(text: str, lines: int = 25) -> str:
     """Return the last lines of a log."""
     return "\n".join(text.rstrip().splitlines()[-lines:])
-
-
-def executable(name: str) -> str:
-    """Return the path of one of Flower's programs: beside this Python, or else on the PATH."""
-    # Not resolved: in a virtual environment the interpreter is a link to elsewhere.
-    beside = Path(sys.executable).parent / name
-    if beside.is_file():
-        return str(beside)
-    if found := shutil.which(name):
-        return found
-    raise FlowerRunError(f"Flower's program {name} was not found: {_INSTALL}")
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _answers(url: str) -> bool:
@@ -469,49 +407,3 @@ def _answers(url: str) -> bool:
             return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
         return False
-
-
-def _flat_keys(table: Mapping[str, Any], prefix: str = "") -> set[str]:
-    keys: set[str] = set()
-    for key, value in table.items():
-        keys |= _flat_keys(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key}
-    return keys
-
-
-def _marked(mark: str) -> set[int]:
-    """Return the processes that carry ``mark`` in their environment (Linux)."""
-    entry = mark.encode()
-    found = set()
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            # It may end while we look, or belong to somebody else.
-            with suppress(ProcessLookupError, FileNotFoundError, PermissionError):
-                if entry in (folder / "environ").read_bytes().split(b"\0"):
-                    found.add(int(folder.name))
-    return found
-
-
-def _descendants(roots: set[int]) -> set[int]:
-    """Return the living processes among ``roots`` and below them (without /proc)."""
-    listing = subprocess.run(
-        ["ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat="], capture_output=True, text=True
-    ).stdout
-    rows = [line.split() for line in listing.splitlines()]
-    living = {int(pid): int(parent) for pid, parent, state in rows if not state.startswith("Z")}
-    found = roots & living.keys()
-    while more := {pid for pid, parent in living.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold back Ctrl-C: impatience must not leave processes behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

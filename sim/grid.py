@@ -50,7 +50,7 @@ from sim.private import (
     shallow_copy,
     validate_message,
 )
-from sim.threads import limit_this_thread, one_blas_thread
+from sim.threads import one_blas_thread
 
 Config = Mapping[str, UserConfigValue]
 
@@ -72,7 +72,7 @@ def run_local(
     """
     grid = LocalGrid(client_app, node_configs, run_config, workers=workers, faults=faults)
     context = Context(grid.run.run_id, SUPERLINK_NODE_ID, {}, RecordDict(), dict(run_config))
-    with one_blas_thread(), grid:
+    with grid:
         server_app(grid, context)
     return grid
 
@@ -92,8 +92,8 @@ class LocalGrid(Grid):
 
     Notes
     -----
-    Use it inside ``with grid:``, as `run_local` does: there messages can be made, and at the end
-    of it the threads are gone.
+    Use it inside ``with grid:``, as `run_local` does: there messages can be made and BLAS has one
+    thread, and at the end of it the workers are gone.
     """
 
     def __init__(
@@ -127,14 +127,18 @@ class LocalGrid(Grid):
         self._pool: futures.ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
+        one_blas_thread().__enter__()
         identity.take(self._run.run_id)
         return self
 
     def __exit__(self, *_: object) -> None:
-        identity.give_back(self._run.run_id)
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        try:
+            if self._pool is not None:
+                self._pool.shutdown(cancel_futures=True)
+        finally:
             self._pool = None
+            identity.give_back(self._run.run_id)
+            one_blas_thread().__exit__(None, None, None)
 
     @property
     def run(self) -> Run:
@@ -232,9 +236,7 @@ class LocalGrid(Grid):
     def _submit(self, batch: Sequence[_Sent]) -> None:
         """Let the workers run the nodes, each node its messages in order and one at a time."""
         if self._pool is None:
-            self._pool = futures.ThreadPoolExecutor(
-                self._workers, "trellis-node", initializer=limit_this_thread
-            )
+            self._pool = futures.ThreadPoolExecutor(self._workers, "trellis-node")
         by_node: dict[int, _Work] = {}
         for sent in batch:
             node = sent.node

@@ -11,6 +11,7 @@ import sys
 import threading
 from contextlib import AbstractContextManager
 
+import scipy.linalg  # noqa: F401  its BLAS is not numpy's, and must be there before it is limited
 from threadpoolctl import ThreadpoolController
 
 
@@ -27,7 +28,7 @@ class _OneThread(AbstractContextManager[None]):
     def __enter__(self) -> None:
         with self._lock:
             if self._holders == 0:
-                self._limiter = self._find_libraries().limit(limits=1)
+                self._limiter = self._find_libraries().limit(limits=1, user_api="blas")
             self._holders += 1
 
     def __exit__(self, *_: object) -> None:
@@ -36,11 +37,6 @@ class _OneThread(AbstractContextManager[None]):
             if self._holders == 0 and self._limiter is not None:
                 self._limiter.__exit__(None, None, None)
                 self._limiter = None
-
-    def limit_this_thread(self) -> None:
-        """Limit a new worker thread, for good: OpenMP keeps its number of threads per thread."""
-        with self._lock:
-            self._find_libraries().limit(limits=1)
 
     def _find_libraries(self) -> ThreadpoolController:
         # Looking for the loaded libraries takes milliseconds, and new ones come with an import.
@@ -54,15 +50,11 @@ _one_thread = _OneThread()
 
 
 def one_blas_thread() -> AbstractContextManager[None]:
-    """Return a context in which BLAS and OpenMP use one thread, in the whole process.
+    """Return a context in which BLAS uses one thread, in the whole process.
 
     It may be entered again inside itself, for about a microsecond, and from several threads at
     once: the number of threads from before comes back when the last of them leaves. A library that
-    is first loaded inside the context is not limited.
+    is first loaded inside the context is not limited, nor are torch's own threads
+    (``torch.set_num_threads``).
     """
     return _one_thread
-
-
-def limit_this_thread() -> None:
-    """Prepare a worker thread that will only ever run inside `one_blas_thread`."""
-    _one_thread.limit_this_thread()

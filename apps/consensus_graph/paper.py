@@ -91,9 +91,7 @@ def figure_2(out: Path, console: Console) -> None:
 
     outcomes = sweep(_jobs([(0.5, UNEQUAL)]), console, "fig2 (c, d)")
     counts = [int(count) for count in UNEQUAL.split(",")]
-    by_method = {
-        method: [o for o in outcomes if o.job.row[0] == method] for method in METHODS
-    }
+    by_method = {method: [o for o in outcomes if o.job.row[0] == method] for method in METHODS}
     mcc = {m: np.mean([o.client_mcc for o in found], axis=0) for m, found in by_method.items()}
     error = {m: np.mean([o.client_re for o in found], axis=0) for m, found in by_method.items()}
     rows = [
@@ -179,7 +177,8 @@ def tune(out: Path, console: Console) -> None:
     """Search the grid on other seeds; write the best parameters of every method and setting."""
     points = [(0.5, size) for size in SIZES] + [(q, 50) for q in OVERLAPS if q != 0.5]
     betas = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.4)
-    pulls = itertools.product((0.02, 0.05, 0.1), (0.3, 1.0, 2.0, 3.0, 4.5), (0.03, 0.1, 0.3, 0.6, 1))
+    rhos, lambdas = (0.3, 1.0, 2.0, 3.0, 4.5), (0.03, 0.1, 0.3, 0.6, 1.0)
+    pulls = itertools.product((0.02, 0.05, 0.1), rhos, lambdas)
     grid: list[dict[str, Any]] = [{"method": m, "beta": b} for m in METHODS[:2] for b in betas]
     grid += [
         {"method": "fedgl", "beta": b, "rho": rho, "lambda": sparsity} for b, rho, sparsity in pulls

@@ -75,9 +75,7 @@ def test_a_run_stopped_here_goes_on_in_flowers_simulation(tmp_path, monkeypatch)
     with pytest.raises(Stopped):
         run(STUDY, settings, data=data, out=tmp_path / "broken")
     monkeypatch.undo()
-    resumed = run(
-        STUDY, settings, data=data, out=tmp_path / "broken", engine="flower", resume=True
-    )
+    resumed = run(STUDY, settings, data=data, out=tmp_path / "broken", engine="flower", resume=True)
     assert resumed.engine == "flower"
     assert_same_bits(unbroken, resumed)
     assert [c["name"] for c in resumed.clients] == ["a", "b", "c"]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import flower
+from sim import flower, processes
 from sim.deployment import Deployment
 from sim.flower import FlowerRun, FlowerRunError, FlowerSession, simulate, toml
 
@@ -76,7 +76,7 @@ def test_a_server_that_raises_is_a_failed_run(tiny_app, homes, processes_of):
 def test_an_interrupt_stops_everything(
     number, raised, has_proc, tiny_app, homes, processes_of, monkeypatch
 ):
-    monkeypatch.setattr(flower, "_HAS_PROC", has_proc)
+    monkeypatch.setattr(flower, "HAS_PROC", has_proc)
     before = signal.getsignal(number)
 
     def on_log(line: str) -> None:
@@ -180,10 +180,10 @@ def test_what_is_missing_comes_with_its_pip_line(tiny_app, tmp_path, monkeypatch
     monkeypatch.setattr(flower.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(FlowerRunError, match=f"needs ray.*{pip_line}"):
         simulate(tiny_app, {}, nodes=2)
-    monkeypatch.setattr(flower.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(processes.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FlowerRunError, match=f"flower-superlink was not found: {pip_line}"):
-        flower.executable("flower-superlink")
+        processes.executable("flower-superlink")
 
 
 def test_check_shows_the_end_of_the_log_only():
@@ -199,10 +199,10 @@ def test_descendants_are_found_without_proc():
     with subprocess.Popen(["sh", "-c", "sleep 30 & sleep 30 & wait"]) as shell:
         try:
             deadline = time.monotonic() + 10
-            while len(found := flower._descendants({shell.pid})) < 3:
+            while len(found := processes.descendants({shell.pid})) < 3:
                 assert time.monotonic() < deadline
             assert shell.pid in found
         finally:
             for pid in found:
                 flower.os.kill(pid, signal.SIGTERM)
-    assert flower._descendants(found) == set()
+    assert processes.descendants(found) == set()

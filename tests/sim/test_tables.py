@@ -74,7 +74,7 @@ def test_an_unreadable_path_is_named(tmp_path, name):
 def test_a_forbidden_file_is_named(tmp_path):
     path = write(tmp_path / "secret.csv", "a\n1\n")
     path.chmod(0)
-    with pytest.raises(DataError, match="secret.csv: cannot be read"):
+    with pytest.raises(DataError, match=r"secret\.csv: cannot be read"):
         read_table(path)
 
 
@@ -121,7 +121,7 @@ def test_client_files_are_sorted_and_only_data(tmp_path):
     with pytest.raises(DataError, match="no such folder"):
         client_files(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no .csv or .npz file"):
+    with pytest.raises(DataError, match=r"no \.csv or \.npz file"):
         client_files(tmp_path / "empty")
 
 

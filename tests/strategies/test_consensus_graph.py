@@ -110,9 +110,7 @@ def test_a_node_that_always_answers_nonsense_has_no_part_in_the_consensus():
     faulty = run(STUDY, {**SMALL, "method": "fedavg"}, faults=fault)
     three = run(STUDY, {**SMALL, "method": "fedavg", "clients": 3})
     assert not np.allclose(healthy.arrays["consensus"], faulty.arrays["consensus"])
-    np.testing.assert_allclose(
-        faulty.arrays["consensus"], three.arrays["consensus"], atol=1e-9
-    )
+    np.testing.assert_allclose(faulty.arrays["consensus"], three.arrays["consensus"], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +145,7 @@ def test_a_round_without_any_reply_stops_with_every_reason():
 
 
 def test_a_node_that_cannot_be_enrolled_is_named():
-    with pytest.raises(StudyError, match="3 of 4 clients could be enrolled.*no such table"):
+    with pytest.raises(StudyError, match=r"3 of 4 clients could be enrolled.*no such table"):
         run(STUDY, SMALL, faults={1: Raise(category="query", text="no such table")})
 
 
@@ -158,6 +156,4 @@ def test_a_forgetful_node_answers_as_before():
     )
     assert restarted.clients[1]["failures"] == 1
     assert restarted.clients[1]["rounds"] == 5
-    np.testing.assert_allclose(
-        restarted.arrays["weights"], kept.arrays["weights"], atol=0.05
-    )
+    np.testing.assert_allclose(restarted.arrays["weights"], kept.arrays["weights"], atol=0.05)

@@ -50,9 +50,10 @@ def start(study, settings, out, *, stop_in_round=None, resume=False, monkeypatch
 
         class Dying(type(apps.client_app)):
             def __call__(self, message, context):
-                if message.metadata.group_id == str(stop_in_round) and context.node_config[
-                    "partition-id"
-                ] == 1:
+                if (
+                    message.metadata.group_id == str(stop_in_round)
+                    and context.node_config["partition-id"] == 1
+                ):
                     raise KeyboardInterrupt
                 return super().__call__(message, context)
 
@@ -93,7 +94,7 @@ def test_a_run_stopped_in_any_round_and_resumed_ends_with_the_same_bits(
 @EVERY
 def test_resuming_with_other_settings_is_refused_by_name(study, settings, tmp_path):
     start(study, settings, tmp_path)
-    with pytest.raises(CheckpointError, match="alpha=2.0, this run has alpha=3.0"):
+    with pytest.raises(CheckpointError, match=r"alpha=2\.0, this run has alpha=3\.0"):
         start(study, {**settings, "alpha": 3.0}, tmp_path, resume=True)
 
 

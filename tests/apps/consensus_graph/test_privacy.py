@@ -80,10 +80,12 @@ def _grid_run(tmp_path, spoil: bool):
     replies = []
     with LocalGrid(client_app, [node], run_config) as grid:
         for server_round in range(1, 6):
-            content = RecordDict({
-                "arrays": wire.record({"consensus": np.full(10, 0.25)}),
-                "order": ConfigRecord({"round": server_round, "pull": 0.1 * server_round}),
-            })
+            content = RecordDict(
+                {
+                    "arrays": wire.record({"consensus": np.full(10, 0.25)}),
+                    "order": ConfigRecord({"round": server_round, "pull": 0.1 * server_round}),
+                }
+            )
             message = Message(content, next(iter(grid.get_node_ids())), "train")
             (reply,) = grid.send_and_receive([message], timeout=10)
             replies.append(wire.unpack(reply.content["arrays"]["weights"]).copy())
@@ -106,13 +108,18 @@ def test_every_message_is_a_function_of_the_release_alone():
         state = RecordDict()
         release.Statistic(z, 50, ()).keep(state)
         context = Context(
-            1, 2, {"partition-id": partition, "num-partitions": 3, "simulation": True},
-            state, config,
+            1,
+            2,
+            {"partition-id": partition, "num-partitions": 3, "simulation": True},
+            state,
+            config,
         )
-        content = RecordDict({
-            "arrays": wire.record({"consensus": np.full(15, 0.2)}),
-            "order": ConfigRecord({"round": 1, "pull": 0.3}),
-        })
+        content = RecordDict(
+            {
+                "arrays": wire.record({"consensus": np.full(15, 0.2)}),
+                "order": ConfigRecord({"round": 1, "pull": 0.3}),
+            }
+        )
         with LocalGrid(client_app, [], {}) as grid:
             message = grid.create_message(content, "train", 2, "1")
         answers.append(study_client.app(message, context).content)
@@ -179,10 +186,12 @@ def test_paper_mode_carries_unnoised_momentum_which_is_why_it_leaks():
         second = []
         for first_round in (1, 7):  # 7: no momentum of round 1 is known in round 2
             for server_round in (first_round, 2):
-                content = RecordDict({
-                    "arrays": wire.record({"consensus": own, "own": own}),
-                    "order": ConfigRecord({"round": server_round, "pull": 0.1}),
-                })
+                content = RecordDict(
+                    {
+                        "arrays": wire.record({"consensus": own, "own": own}),
+                        "order": ConfigRecord({"round": server_round, "pull": 0.1}),
+                    }
+                )
                 message = Message(content, next(iter(grid.get_node_ids())), "train")
                 (reply,) = grid.send_and_receive([message], timeout=10)
             second.append(wire.unpack(reply.content["arrays"]["weights"]))

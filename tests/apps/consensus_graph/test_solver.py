@@ -85,17 +85,13 @@ def test_noise_far_below_zero_still_gives_a_graph():
 
 
 @pytest.mark.parametrize(("d", "alpha", "beta", "pull", "scale"), CASES)
-def test_gradient_steps_reach_the_same_optimum_without_a_step_to_tune(
-    d, alpha, beta, pull, scale
-):
+def test_gradient_steps_reach_the_same_optimum_without_a_step_to_tune(d, alpha, beta, pull, scale):
     z, consensus = example(d, scale)
     best = solve(z, alpha, beta, pull, consensus)
     target = local_objective(best.w, z, alpha, beta, pull, consensus)
     w, before = np.full(z.size, 1.0 / (d - 1)), None
     for _ in range(60):
-        w, before = accelerated_steps(
-            w, z, alpha, beta, pull, consensus, 25, previous=before
-        )
+        w, before = accelerated_steps(w, z, alpha, beta, pull, consensus, 25, previous=before)
     reached = local_objective(w, z, alpha, beta, pull, consensus)
     assert reached == pytest.approx(target, rel=1e-6)
 

@@ -30,9 +30,9 @@ def test_alternating_updates_with_gamma_fixed_solve_12():
     weights, consensus, _ = oracle.joint(zs, 2.0, 0.05, rho, lambda_, gamma)
     found = np.full(zs[0].size, 0.1)
     for _ in range(300):
-        ours = np.array([
-            solve(z, 2.0, 0.05, rho * g, found).w for z, g in zip(zs, gamma, strict=True)
-        ])
+        ours = np.array(
+            [solve(z, 2.0, 0.05, rho * g, found).w for z, g in zip(zs, gamma, strict=True)]
+        )
         found = consensus_update(ours, gamma, rho, lambda_)
     np.testing.assert_allclose(ours, weights, atol=1e-5)
     np.testing.assert_allclose(found, consensus, atol=1e-5)
@@ -117,9 +117,7 @@ def test_partial_participation_reaches_the_same_solution():
     sampled = run(STUDY, {**settings, "sample": 1})
     assert {row["clients"] for row in sampled.metrics} == {1.0}
     assert all(client["rounds"] > 20 for client in sampled.clients)
-    np.testing.assert_allclose(
-        sampled.arrays["weights"], everyone.arrays["weights"], atol=5e-3
-    )
+    np.testing.assert_allclose(sampled.arrays["weights"], everyone.arrays["weights"], atol=5e-3)
 
 
 def test_synthetic_graphs_are_those_of_the_paper():
