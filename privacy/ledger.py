@@ -6,6 +6,7 @@ release reported twice (a reply that was sent again after a restart) counts once
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from .composition import kairouz_composition
 from .gaussian import gaussian_epsilon
 
+_LONGEST_TEXT = 500
 MODES = ("none", "paper", "sound")
 
 
@@ -38,6 +40,15 @@ class PrivacyEvent:
     delta: float
     mechanism: str = "gaussian"
 
+    def __post_init__(self) -> None:
+        # Events come from clients: what a total is computed from must be what it claims to be.
+        if not (0.0 < self.sigma < math.inf and 0.0 < self.sensitivity < math.inf):
+            raise ValueError(f"sigma={self.sigma}, sensitivity={self.sensitivity}: must be > 0")
+        if not (0.0 < self.epsilon < math.inf and 0.0 < self.delta < 1.0):
+            raise ValueError(f"epsilon={self.epsilon}, delta={self.delta}: out of range")
+        if max(len(self.name), len(self.what), len(self.mechanism)) > _LONGEST_TEXT:
+            raise ValueError(f"an event's texts have at most {_LONGEST_TEXT} characters")
+
     def as_record(self) -> dict[str, Any]:
         """Return the event as a flat mapping, fit for a Flower ConfigRecord."""
         return asdict(self)
@@ -62,8 +73,19 @@ class Ledger:
         self._events: dict[str, dict[str, PrivacyEvent]] = {}
 
     def commit(self, client: str, event: PrivacyEvent) -> None:
-        """Enter one release of ``client``; entering it again changes nothing."""
-        self._events.setdefault(client, {}).setdefault(event.name, event)
+        """Enter one release of ``client``; entering it again changes nothing.
+
+        Raises
+        ------
+        ValueError
+            For a second release where ``sound`` privacy allows one: adding them up needs an
+            accountant, and is refused rather than guessed. Or for the same name with other numbers.
+        """
+        known = self._events.setdefault(client, {})
+        if self.mode == "sound" and set(known) - {event.name}:
+            raise ValueError(f"a second release, {event.name!r}, where one was due")
+        if known.setdefault(event.name, event) != event:
+            raise ValueError(f"release {event.name!r} was reported before with other numbers")
 
     def events(self, client: str) -> list[PrivacyEvent]:
         """Return the releases of one client."""
@@ -72,9 +94,8 @@ class Ledger:
     def total(self, client: str) -> tuple[float, float]:
         """Return (epsilon, delta) of all of one client's releases.
 
-        ``sound``: one release, from its noise by the exact formula. Several would need an
-        accountant and are refused rather than guessed. ``paper``: (32) with the first release's
-        delta as slack.
+        ``sound``: its one release, from the noise by the exact formula. ``paper``: (32) with the
+        first release's delta as slack.
         """
         events = self.events(client)
         if not events:
@@ -83,9 +104,7 @@ class Ledger:
             return kairouz_composition(
                 [e.epsilon for e in events], [e.delta for e in events], events[0].delta
             )
-        if len(events) > 1:
-            raise ValueError(f"client {client} made {len(events)} releases where one was due")
-        event = events[0]
+        (event,) = events
         return gaussian_epsilon(event.sigma, event.delta, event.sensitivity), event.delta
 
     def report(self, clients: Sequence[str], statement: Mapping[str, str]) -> dict[str, Any]:

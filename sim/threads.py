@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import AbstractContextManager
+from typing import Any
 
 import scipy.linalg  # noqa: F401  its BLAS is not numpy's, and must be there before it is limited
 from threadpoolctl import ThreadpoolController
@@ -21,29 +22,44 @@ class _OneThread(AbstractContextManager[None]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders = 0
-        self._controller: ThreadpoolController | None = None
+        self._libraries: ThreadpoolController | None = None
         self._modules = 0
-        self._limiter: AbstractContextManager[object] | None = None
+        self._limiter: Any = None
 
     def __enter__(self) -> None:
         with self._lock:
             if self._holders == 0:
-                self._limiter = self._find_libraries().limit(limits=1, user_api="blas")
+                libraries = self._find_libraries()
+                _free_control(libraries)
+                self._limiter = libraries.limit(limits=1)
             self._holders += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._holders -= 1
-            if self._holders == 0 and self._limiter is not None:
-                self._limiter.__exit__(None, None, None)
-                self._limiter = None
+            if self._holders == 0:
+                libraries = self._libraries
+                _free_control(libraries)
+                self._limiter.restore_original_limits()
+                _free_control(libraries)
 
     def _find_libraries(self) -> ThreadpoolController:
         # Looking for the loaded libraries takes milliseconds, and new ones come with an import.
-        if self._controller is None or self._modules != len(sys.modules):
-            self._controller = ThreadpoolController()
+        if self._libraries is None or self._modules != len(sys.modules):
+            self._libraries = ThreadpoolController().select(user_api="blas")
             self._modules = len(sys.modules)
-        return self._controller
+        return self._libraries
+
+
+def _free_control(libraries: ThreadpoolController) -> None:
+    """Let this thread set the number of threads.
+
+    As of 3.8 threadpoolctl obeys only the thread that set it first and ignores all others in
+    silence, but the holders of this limit come and go on any thread.
+    """
+    for library in libraries.lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
 
 
 _one_thread = _OneThread()

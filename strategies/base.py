@@ -42,6 +42,8 @@ log = logging.getLogger("trellis.strategy")
 Reply = TypeVar("Reply")
 Row = dict[str, float]
 
+_ROUNDS_TO_COME_BACK = 3
+
 
 @dataclass(frozen=True)
 class RoundPlan:
@@ -203,9 +205,12 @@ class StudyStrategy(Strategy, Generic[Reply]):
         return row["change"] <= self.plan.tolerance
 
     def _has_converged(self, row: Row) -> bool:
-        # With sampling a quiet round says little: wait until everyone had a turn.
+        # With sampling a quiet round says little: wait until everyone had a turn. So does one with
+        # failures: give the clients that failed a chance to come back.
         needed = -(-len(self.clients) // self.plan.sample) if self.plan.sample else 1
-        quiet = self.settled(row) and row["failed"] == 0.0
+        if row["failed"]:
+            needed += _ROUNDS_TO_COME_BACK
+        quiet = self.settled(row)
         self.progress.quiet_rounds = self.progress.quiet_rounds + 1 if quiet else 0
         return self.plan.tolerance > 0.0 and self.progress.quiet_rounds >= needed
 
@@ -242,9 +247,9 @@ class StudyStrategy(Strategy, Generic[Reply]):
         answers = Answers()
         for reply in replies:
             client = asked.pop(reply.metadata.reply_to_message_id, None)
-            if client is not None and reply.has_content():
-                answers.content[client] = reply.content
-        answers.failures.update(dict.fromkeys(set(asked.values()), "no reply"))
+            if client is not None:
+                answers.take(client, reply)
+        answers.failures |= dict.fromkeys(asked.values(), "no reply")
         row = self._take(server_round, answers)
         return wire.record(self.state()), MetricRecord(dict(row))
 

@@ -26,6 +26,14 @@ class Answers:
     bytes_down: int = 0
     bytes_up: int = 0
 
+    def take(self, client: int, reply: Message) -> None:
+        """Enter one client's reply, or the error that came instead."""
+        if reply.has_error():
+            self.failures[client] = readable_error(reply)
+        else:
+            self.content[client] = reply.content
+            self.bytes_up += content_bytes(reply.content)
+
 
 def exchange(grid: Grid, messages: Mapping[int, Message], timeout: float) -> Answers:
     """Send ``messages`` (by client) and wait at most ``timeout`` seconds for the replies.
@@ -47,14 +55,9 @@ def exchange(grid: Grid, messages: Mapping[int, Message], timeout: float) -> Ans
     while waiting:
         replies = list(grid.pull_messages(list(waiting)))
         for reply in replies:
-            found = waiting.pop(reply.metadata.reply_to_message_id, None)
-            if found is None:
-                continue
-            if reply.has_error():
-                answers.failures[found] = readable_error(reply)
-            else:
-                answers.content[found] = reply.content
-                answers.bytes_up += content_bytes(reply.content)
+            asked = waiting.pop(reply.metadata.reply_to_message_id, None)
+            if asked is not None:
+                answers.take(asked, reply)
         if waiting and time.monotonic() >= deadline:
             break
         if waiting and not replies:

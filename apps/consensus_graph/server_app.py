@@ -46,7 +46,7 @@ def main(grid: Grid, context: Context) -> None:
         truth = synthetic_truth(config, run.seed)
     strategy = _STRATEGIES[config.method](
         **run.strategy_arguments(),
-        evaluate=None if truth is None else partial(_scores_of_state, truth),
+        evaluate=None if truth is None else partial(_scores_of_state, truth, config.method),
         rho=config.rho,
         lambda_=config.lambda_,
         send_own=config.local_steps > 0,
@@ -72,15 +72,15 @@ def _fill(result: RunResult, strategy: ConsensusGraph, truth: Truth | None) -> N
         headline["epsilon"] = float(result.ledger["epsilon"])
     if truth is not None:
         result.arrays |= {"truth": truth.weights, "truth_consensus": truth.consensus}
-        headline |= scores(weights, consensus, truth)
+        headline |= scores(str(result.config["method"]), weights, consensus, truth)
     result.headline = headline
 
 
-def _scores_of_state(truth: Truth, state: Mapping[str, Any]) -> dict[str, float]:
-    return scores(state["weights"], state["consensus"], truth)
+def _scores_of_state(truth: Truth, method: str, state: Mapping[str, Any]) -> dict[str, float]:
+    return scores(method, state["weights"], state["consensus"], truth)
 
 
-def scores(weights: Any, consensus: Any, truth: Truth) -> dict[str, float]:
+def scores(method: str, weights: Any, consensus: Any, truth: Truth) -> dict[str, float]:
     """Return MCC (34) at both thresholds and RE (35), of the clients' mean and of the consensus."""
     pairs = list(zip(weights, truth.weights, strict=True))
     found = {
@@ -88,7 +88,7 @@ def scores(weights: Any, consensus: Any, truth: Truth) -> dict[str, float]:
         "mcc-loose": float(np.mean([matthews(w, t, LOOSE_EDGE_THRESHOLD) for w, t in pairs])),
         "re": float(np.mean([relative_error(w, t) for w, t in pairs])),
     }
-    if np.any(consensus):
+    if method != "igl":  # which learns no consensus
         found["consensus-mcc"] = matthews(consensus, truth.consensus, EDGE_THRESHOLD)
         found["consensus-re"] = relative_error(consensus, truth.consensus)
     return found

@@ -52,9 +52,21 @@ def test_a_release_reported_twice_counts_once():
 def test_two_sound_releases_are_refused_rather_than_guessed():
     ledger = Ledger("sound")
     ledger.commit("a", event("one"))
-    ledger.commit("a", event("two"))
-    with pytest.raises(ValueError, match="2 releases"):
-        ledger.total("a")
+    with pytest.raises(ValueError, match="a second release, 'two'"):
+        ledger.commit("a", event("two"))
+    with pytest.raises(ValueError, match="with other numbers"):
+        ledger.commit("a", event("one", epsilon=3.0))
+    assert ledger.total("a")[0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"sigma": float("nan")}, {"sigma": 0.0}, {"sensitivity": float("inf")}, {"epsilon": -1.0},
+     {"delta": 2.0}, {"what": "x" * 10_000}],
+)  # fmt: skip
+def test_an_event_of_nonsense_is_refused(changes):
+    with pytest.raises(ValueError, match=r"must be|out of range|at most"):
+        PrivacyEvent.from_record({**event().as_record(), **changes})
 
 
 def test_the_total_comes_from_the_noise_not_from_the_claim():

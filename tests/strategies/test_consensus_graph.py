@@ -3,11 +3,13 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
 from apps import run
 from sim import faults
 from sim.faults import Drop, Late, Nonsense, Raise
+from sim.grid import LocalGrid
 from strategies import wire
 from strategies.base import BadReply, Client, RoundPlan, StudyError
 from strategies.consensus_graph import (
@@ -46,7 +48,8 @@ def test_joint_objective_is_8():
 
 def strategy() -> ConsensusGraph:
     made = ConsensusGraph(RoundPlan(3, 0.0, 2), rho=1.0, lambda_=0.1)
-    made.begin([Client(n, i, 10, ["a", "b", "c"], i) for i, n in enumerate("xy")])
+    made.clients = [Client(n, i, 10, ["a", "b", "c"], i) for i, n in enumerate("xy")]
+    made.begin(made.clients)
     return made
 
 
@@ -136,6 +139,45 @@ def test_a_late_node_comes_back():
     result = run(STUDY, {**SMALL, "timeout": 0.2}, faults=fault)
     assert result.clients[0]["failures"] == 2  # busy for one more round, as in Flower
     assert result.clients[0]["rounds"] == 4
+
+
+def test_a_lost_node_does_not_keep_the_others_from_converging():
+    settings = {**SMALL, "rounds": 200, "tolerance": 1e-3}
+    result = run(STUDY, settings, faults={2: Drop(category="train", since=2)})
+    assert 4 < len(result.metrics) < 150
+    assert result.metrics[-1]["change"] <= 1e-3
+
+
+def second_release(message):
+    record = dict(message.content["privacy.statistic"])
+    message.content["privacy.again"] = ConfigRecord({**record, "name": "again"})
+    return message
+
+
+def test_a_client_that_claims_a_second_release_is_rejected_and_the_result_kept():
+    fault = {1: Nonsense(change=second_release, category="train", since=3)}
+    result = run(STUDY, {**SMALL, "privacy": "sound", "epsilon": 50.0}, faults=fault)
+    assert result.status == "completed"
+    assert result.clients[1]["failures"] == 4
+    assert "second release" in result.clients[1]["last_failure"]
+    assert all(len(entry["events"]) == 1 for entry in result.ledger["clients"])
+
+
+def test_flowers_own_loop_drives_the_strategy_too():
+    # Strategy.start is ours, but configure_train and aggregate_train serve any loop.
+    made = strategy()
+    with LocalGrid(ClientApp(), [], {}) as grid:
+        messages = list(made.configure_train(1, wire.record({}), ConfigRecord(), grid))
+        assert [m.metadata.dst_node_id for m in messages] == [0, 1]
+        for number, message in enumerate(messages):
+            message.metadata.__dict__["_message_id"] = f"m{number}"
+        good = Message(reply([1.0, 0.0, 2.0]), reply_to=messages[1])
+        bad = Message(Error(2, "<class 'ValueError'>:<'boom'>"), reply_to=messages[0])
+        arrays, metrics = made.aggregate_train(1, [bad, good])
+    assert metrics["clients"] == 1.0
+    assert metrics["failed"] == 1.0
+    assert made.clients[0].last_failure == "ValueError: boom"
+    np.testing.assert_array_equal(wire.unpack(arrays["weights"])[1], [1.0, 0.0, 2.0])
 
 
 def test_a_round_without_any_reply_stops_with_every_reason():
