@@ -22,6 +22,7 @@ from sim.record import write_atomically
 # own peer.
 BENCHMARKS = {
     "engine": "benchmarks.engine",
+    "smooth-graph": "benchmarks.smooth_graph",
 }
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -8,6 +8,7 @@ number of bytes, so a reply that lies about its size is an error, not a misread.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
@@ -37,9 +38,14 @@ def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
     return buffer.getvalue()
 
 
+@lru_cache(maxsize=64)
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype)
+
+
 def pack(array: NDArray[Any]) -> Array:
-    """Return ``array`` as a Flower `Array`, byte for byte what ``Array(array)`` makes."""
-    dtype, shape = str(array.dtype), array.shape
+    """Return ``array`` as a Flower `Array`, as ``Array(array)`` does, in C order."""
+    dtype, shape = _dtype_name(array.dtype), array.shape
     return Array(dtype, shape, _STYPE, _header(dtype, shape) + array.tobytes())
 
 
@@ -68,7 +74,7 @@ def unpack(array: Array) -> NDArray[Any]:
 
 
 def _view(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     if min(shape, default=0) < 0 or len(data) - start != count * dtype.itemsize:
         raise ValueError(
             f"array of shape {shape} and dtype {dtype} needs {count * dtype.itemsize} bytes, "

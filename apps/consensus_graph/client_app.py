@@ -1,6 +1,6 @@
 """The client of consensus-graph: message in, message out.
 
-Stateless but for one thing: the client's statistic zbar, computed from its data on first use, stays
+Stateless but for one thing: the client's statistic zbar, computed from its data at enrolment, stays
 in ``context.state``, so the data is read once. With ``privacy = "sound"`` what stays there is
 already noised and nothing else is ever computed from the data: every message is post-processing of
 that one release, whatever the number of rounds and steps.
@@ -29,8 +29,10 @@ app = ClientApp()
 def enrol(message: Message, context: Context) -> Message:
     """Tell who this client is: name, number of signals, names of the variables."""
     config = ConsensusGraphConfig.from_run_config(context.run_config)
-    node = Node.of(context)
-    table = client_table(config, int(context.run_config["seed"]), node)
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    table = client_table(config, seed, node)
+    # While the data is at hand: no later message needs to read it.
+    release_statistic(config, seed, node, table).keep(context.state)
     who = ConfigRecord(
         {
             "name": node.name,
@@ -73,7 +75,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 def _statistic(config: ConsensusGraphConfig, context: Context) -> Statistic:
-    """Return zbar from ``context.state``, or from the data on first use."""
+    """Return zbar from ``context.state``, or from the data where a restart has emptied that."""
     if "statistic" in context.state:
         return Statistic.from_records(context.state)
     node, seed = Node.of(context), int(context.run_config["seed"])

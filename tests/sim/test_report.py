@@ -184,7 +184,9 @@ def test_the_commands_repeat_the_run():
     assert command(run()).replace("\\\n   ", "").split("  ")[0].startswith("trellis run")
     assert "--set 'signals=20, 40'" in command(run())
     assert flower_command(run(config={"method": "fedgl", "rho": 1e-5, "on": True})) == (
-        'flwr run . --stream --run-config \'study="consensus-graph" seed=7 '
+        "flwr run . --stream --federation-config "
+        "'num-supernodes=2 client-resources-num-cpus=1' \\\n"
+        '    --run-config \'study="consensus-graph" seed=7 '
         'consensus-graph.method="fedgl" consensus-graph.rho=1e-05 consensus-graph.on=true\''
     )
 
@@ -308,3 +310,9 @@ def test_numbers_are_written_for_people(value, text):
 def test_sizes_and_times_are_written_for_people():
     assert [size(0), size(999), size(1600), size(2.5e9)] == ["0 B", "999 B", "1.6 kB", "2.5 GB"]
     assert [duration(0.5), duration(75), duration(7260)] == ["0.5 s", "1 min 15 s", "2 h 1 min"]
+
+
+def test_the_commands_name_the_data():
+    made = run(data="/some where/data")
+    assert "--data '/some where/data'" in command(made)
+    assert 'data="/some where/data"' in flower_command(made)
