@@ -59,6 +59,8 @@ class StudyRun(Generic[Config]):
             data=self.data,
         )
         self.ledger = Ledger(self.config.privacy)
+        if self.result.engine != "local":
+            _log_through_flower()
 
     def strategy_arguments(self) -> dict[str, Any]:
         """Return what `StudyStrategy` needs, from the config."""
@@ -109,6 +111,7 @@ class StudyRun(Generic[Config]):
             self._collect(strategy)
             if self.folder is not None:
                 self.result.save(self.folder)
+            log.info("%s", self.result.summary())
 
     def _collect(self, strategy: StudyStrategy[Any]) -> None:
         result, progress = self.result, strategy.progress
@@ -149,6 +152,15 @@ class StudyRun(Generic[Config]):
             write_report(self.result, sections(self.result), self.folder / "report.html")
         except ImportError as error:
             log.warning("no report: %s; then: trellis report %s", error, self.folder)
+
+
+def _log_through_flower() -> None:
+    """Let our log be seen where Flower's is: in ``flwr run --stream`` and ``flwr log``."""
+    ours = logging.getLogger("trellis")
+    if not ours.handlers:
+        ours.handlers = list(logging.getLogger("flwr").handlers)
+        ours.setLevel(logging.INFO)
+        ours.propagate = False
 
 
 def _seed(run_config: Mapping[str, Any]) -> int:

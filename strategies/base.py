@@ -159,6 +159,10 @@ class StudyStrategy(Strategy, Generic[Reply]):
             last = self.progress.converged or server_round == self.plan.rounds
             if last or self.checkpoint.due():
                 self.checkpoint.save(self._snapshot(server_round))
+        log.info(
+            "round %d: %d clients answered, %d failed, change %.3g",
+            *(server_round, row["clients"], row["failed"], row["change"]),
+        )
         self.on_round(row)
 
     def _take(self, server_round: int, answers: Answers) -> Row:
