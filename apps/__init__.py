@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -55,28 +54,15 @@ def _main(grid: Grid, context: Context) -> None:
     app(grid, context)
 
 
-def run(
-    study: str,
-    settings: Mapping[str, Any] | None = None,
-    *,
-    data: str | Path | None = None,
-    engine: str = "local",
-    seed: int = 1,
-    out: str | Path | None = None,
-    **options: Any,
-) -> RunResult:
+def run(study: str, settings: Mapping[str, Any] | None = None, **options: Any) -> RunResult:
     """Run a study and return its result; the same as ``trellis run``.
 
     Parameters
     ----------
     study : a key of `STUDIES`
     settings : kebab-case settings of the study, such as ``{"rho": 0.3, "local-steps": 25}``
-    data : a folder with one csv or npz file a client; None uses the study's synthetic data
-    engine : ``local`` runs in this process, ``flower`` in Flower's simulation runtime
-    seed : the same seed gives the same result, on both engines
-    out : a folder for the result; None keeps nothing on disk
-    options : see `apps.runner.run`
+    options : ``data``, ``engine``, ``seed``, ``out`` and more, see `apps.runner.run`
     """
     from .runner import run as run_study
 
-    return run_study(study, settings, data=data, engine=engine, seed=seed, out=out, **options)
+    return run_study(study, settings, **options)

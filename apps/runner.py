@@ -43,12 +43,16 @@ def run(
 
     Parameters
     ----------
+    study : a key of `apps.STUDIES`
+    settings : kebab-case settings of the study
+    data : a folder with one csv or npz file a client; None uses the study's synthetic data
+    engine : ``local`` runs in this process, ``flower`` in Flower's simulation runtime
+    seed : the same seed gives the same result, on both engines
+    out : a folder for the result; None keeps nothing on disk
     resume : go on from the checkpoint in ``out``
     report : write ``report.html``; by default where ``out`` is given
     workers : threads of the in-process engine; 0 runs clients one after the other
     faults : simulated faults by partition, in-process engine only (`sim.faults`)
-
-    The other parameters are those of `apps.run`.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine={engine!r}: use one of {', '.join(ENGINES)}")

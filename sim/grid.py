@@ -11,17 +11,14 @@ One thread at a time, the server's, may push and pull.
 from __future__ import annotations
 
 import copy
-import hashlib
 import itertools
 import logging
 import math
 import secrets
-import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Self
 
@@ -31,14 +28,14 @@ from flwr.app import (
     Message,
     Metadata,
     RecordDict,
-    UserConfig,
     UserConfigValue,
 )
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from sim.copies import copy_message, copy_records
-from sim.faults import Drop, Fault, Late, Nonsense, Raise
+from sim.copies import copy_message
+from sim.faults import Drop, Fault, Nonsense, Raise
+from sim.local_nodes import LocalNode, NodeWork, SentMessage, node_ids
 from sim.private import (
     SUPERLINK_NODE_ID,
     SYSTEM_MESSAGE_TYPE,
@@ -114,12 +111,12 @@ class LocalGrid(Grid):
         self._client_app = client_app
         self._run = Run.create_empty(secrets.randbits(63) + 1 if run_id is None else run_id)
         self._nodes = {
-            node_id: _Node(node_id, dict(config), dict(run_config), faults.get(index))
+            node_id: LocalNode(node_id, dict(config), dict(run_config), faults.get(index))
             for index, (node_id, config) in enumerate(
                 zip(node_ids(len(node_configs)), node_configs, strict=True)
             )
         }
-        self._sent: dict[str, _Sent] = {}
+        self._sent: dict[str, SentMessage] = {}
         self._numbers = itertools.count(1)
         # Faults count in rounds: one begins with the first push after a pull.
         self._round, self._pulled = 0, True
@@ -215,7 +212,7 @@ class LocalGrid(Grid):
             self._round = max([self._round, *(sent.due_round for sent in waiting)])
         return self._collect(message_ids, deadline)
 
-    def _accept(self, message: Message, now: str) -> _Sent | None:
+    def _accept(self, message: Message, now: str) -> SentMessage | None:
         """Check a message as Flower's grid does and return it with the node's own copy."""
         metadata = message.metadata
         set_message_id(metadata, self._new_id())
@@ -231,17 +228,17 @@ class LocalGrid(Grid):
             _log.error("message not sent: %s", "; ".join(problems))
             return None
         metadata.delivered_at = now
-        return _Sent(shallow_copy(metadata), copy_message(message), node)
+        return SentMessage(shallow_copy(metadata), copy_message(message), node)
 
-    def _submit(self, batch: Sequence[_Sent]) -> None:
+    def _submit(self, batch: Sequence[SentMessage]) -> None:
         """Let the workers run the nodes, each node its messages in order and one at a time."""
         if self._pool is None:
             self._pool = futures.ThreadPoolExecutor(self._workers, "trellis-node")
-        by_node: dict[int, _Work] = {}
+        by_node: dict[int, NodeWork] = {}
         for sent in batch:
             node = sent.node
             if node.id not in by_node:
-                by_node[node.id] = _Work(after=node.last)
+                by_node[node.id] = NodeWork(after=node.last)
                 node.last = by_node[node.id].done
             by_node[node.id].messages.append(sent)
         # One task a worker, not one a node: a thread that is woken for each small message costs
@@ -253,7 +250,7 @@ class LocalGrid(Grid):
         for sent in batch:
             sent.tasks = tasks
 
-    def _answer_all(self, queue: deque[_Work]) -> None:
+    def _answer_all(self, queue: deque[NodeWork]) -> None:
         while True:
             try:
                 work = queue.popleft()
@@ -268,7 +265,7 @@ class LocalGrid(Grid):
             finally:
                 work.done.set()
 
-    def _answer(self, sent: _Sent) -> None:
+    def _answer(self, sent: SentMessage) -> None:
         """Run the ClientApp on one message; what it raises becomes an error message."""
         try:
             sent.reply = self._run_node(sent)
@@ -284,7 +281,7 @@ class LocalGrid(Grid):
             set_message_id(sent.reply.metadata, self._new_id())
         sent.finished = time.monotonic()
 
-    def _run_node(self, sent: _Sent) -> Message:
+    def _run_node(self, sent: SentMessage) -> Message:
         node, fault = sent.node, sent.fault
         if isinstance(fault, Drop):
             if fault.forget:
@@ -388,75 +385,6 @@ _REASONS = {
     ErrorCode.NODE_UNAVAILABLE: "Error: Node Unavailable - "
     "The destination node failed to report a heartbeat.",
 }
-
-
-def node_ids(count: int) -> list[int]:
-    """Return the ids of ``count`` nodes: like Flower's they look random and are in no order."""
-    # With this salt the first exceeds the second: sorted ids are never in partition order.
-    digests = (hashlib.sha256(f"supernode {index}".encode()).digest() for index in range(count))
-    return [int.from_bytes(digest[:8], "big") for digest in digests]
-
-
-@dataclass(slots=True)
-class _Node:
-    """What one node keeps between messages."""
-
-    id: int
-    node_config: UserConfig
-    run_config: UserConfig
-    fault: Fault | None
-    state: RecordDict = field(default_factory=RecordDict)
-    received: Counter[str] = field(default_factory=Counter)
-    busy_until: int = 0
-    away: bool = False
-    last: threading.Event | None = None
-
-    def receive(self, sent: _Sent, current_round: int) -> None:
-        """Count a message and let the node's fault, if it has one, act on it."""
-        if self.fault is None:
-            return
-        category = sent.metadata.message_type.partition(".")[0]
-        self.received[category] += 1
-        number = self.received[category]
-        sent.fault = self.fault if self.fault.acts(category, number) else None
-        if isinstance(sent.fault, Late):
-            self.busy_until = max(self.busy_until, current_round + 1 + sent.fault.rounds)
-        sent.due_round = self.busy_until
-        self.away = isinstance(sent.fault, Drop) and sent.fault.acts(category, number + 1)
-
-    def context(self, run_id: int) -> Context:
-        """Return a context that is the ClientApp's own."""
-        state = copy_records(self.state)
-        return Context(run_id, self.id, dict(self.node_config), state, dict(self.run_config))
-
-    def keep(self, context: Context) -> None:
-        """Keep what the ClientApp left in its context, as a copy: it may hold on to the context."""
-        self.state = copy_records(context.state)
-        self.node_config = dict(context.node_config)
-        self.run_config = dict(context.run_config)
-
-
-@dataclass(slots=True, eq=False)
-class _Sent:
-    """A message under way: as the server sent it, the node's copy, and what became of it."""
-
-    metadata: Metadata
-    message: Message
-    node: _Node
-    fault: Fault | None = None
-    due_round: int = 0
-    tasks: Sequence[futures.Future[None]] = ()
-    reply: Message | None = None
-    finished: float = math.inf
-
-
-@dataclass(slots=True, eq=False)
-class _Work:
-    """What one push asks of one node, and whether it is done; it begins when ``after`` is."""
-
-    after: threading.Event | None
-    messages: list[_Sent] = field(default_factory=list)
-    done: threading.Event = field(default_factory=threading.Event)
 
 
 def _expiry(metadata: Metadata) -> float:
