@@ -7,6 +7,7 @@ import logging
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,6 @@ def _parser() -> argparse.ArgumentParser:
 
     running = commands.add_parser("run", help="run a study (or all)")
     running.add_argument("study", choices=[*apps.STUDIES, "all"], metavar="STUDY")
-    running.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="settings",
-        help="a setting of the study; may be repeated",
-    )
     running.add_argument("--config", type=Path, metavar="FILE.toml", help="settings from a file")
     running.add_argument("--data", type=Path, metavar="DIR", help="one csv or npz file a client")
     running.add_argument("--engine", choices=ENGINES, default="local")
@@ -79,6 +72,21 @@ def _parser() -> argparse.ArgumentParser:
     paper.add_argument("figures", nargs="*", metavar="FIGURE", help="all of them by default")
     paper.add_argument("--out", type=Path, default=Path("results/paper"), metavar="DIR")
     paper.set_defaults(act=_paper)
+
+    audit = commands.add_parser("audit", help="attack a study's privacy claims")
+    audit.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")
+    audit.add_argument("--trials", type=int, default=1_000_000, help="runs on each data set")
+    audit.add_argument("--seed", type=int, default=1)
+    audit.set_defaults(act=_audit)
+    for command in (running, audit):
+        command.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            dest="settings",
+            help="a setting of the study; may be repeated",
+        )
 
     report = commands.add_parser("report", help="(re)make the HTML report of a run")
     report.add_argument("folder", type=Path, metavar="DIR")
@@ -133,12 +141,19 @@ def _requested(
         data = data or (Path(before.data) if before.data else None)
     if options.config is not None:
         settings |= _settings_file(options.config, options.study)
+    settings |= _assignments(options)
+    return settings, seed if options.seed is None else options.seed, data, out
+
+
+def _assignments(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings given as ``--set KEY=VALUE``."""
+    settings = {}
     for assignment in options.settings:
         key, separator, text = assignment.partition("=")
         if not separator:
             raise ConfigError(f"--set {assignment}: write KEY=VALUE")
         settings[key.strip().removeprefix(f"{options.study}.")] = _value(text.strip())
-    return settings, seed if options.seed is None else options.seed, data, out
+    return settings
 
 
 def _settings_file(path: Path, study: str) -> dict[str, Any]:
@@ -229,6 +244,34 @@ def _paper(options: argparse.Namespace, console: Console) -> None:
             if options.figures:
                 raise
             console.print(f"[yellow]{name} skipped:[/] {_escape(str(error))}", soft_wrap=True)
+
+
+def _audit(options: argparse.Namespace, console: Console) -> None:
+    if find_spec(f"{apps.STUDIES[options.study]}.audit") is None:
+        raise ConfigError(f"{options.study} has no audits")
+    audits = apps.study_module(options.study, "audit").audits
+    findings = audits(_assignments(options), trials=options.trials, seed=options.seed)
+    table = RichTable(
+        title=f"{options.study}: epsilon claimed, and found by attack", show_lines=True
+    )
+    for column in ("mechanism", "claimed (delta)", "attack shows", "verdict"):
+        table.add_column(column, no_wrap=column != "attack shows")
+    for finding in findings:
+        result = finding.result
+        table.add_row(
+            finding.mechanism,
+            f"{finding.claimed:.4g} ({result.delta:.3g})",
+            f">= {result.epsilon_lower:.3g}",
+            f"[{'red' if finding.refuted else 'green'}]{finding.verdict}[/]",
+        )
+    console.print(table)
+    console.print(
+        *(f"{finding.mechanism}: {finding.setting}\n" for finding in findings),
+        f"{result.trials:,} runs on each of two neighbouring data sets, at "
+        f"{result.confidence:.0%}; so many show an epsilon of {result.ceiling:.3g} at most",
+        sep="",
+        soft_wrap=True,
+    )
 
 
 def _report(options: argparse.Namespace, console: Console) -> None:

@@ -58,7 +58,7 @@ class StudyRun(Generic[Config]):
             config=self.config.settings(),
             data=self.data,
         )
-        self.ledger = Ledger(self.config.privacy)
+        self.ledger = Ledger(self.config.privacy, self.config.delta)
         if self.result.engine != "local":
             _log_through_flower()
 
@@ -127,6 +127,7 @@ class StudyRun(Generic[Config]):
                 f"Stopped at rounds={self.config.rounds} with a relative change of {change:.2g}, "
                 f"above tolerance={self.config.tolerance:g}: raise rounds for a converged result."
             )
+        result.notes += [f"A device refused to take part: {text}" for text in strategy.refusals]
         for client in strategy.clients:
             if client.failures:
                 result.notes.append(

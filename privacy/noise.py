@@ -13,6 +13,7 @@ device's disk, and the gaps of floating-point noise.
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import hmac
 import os
@@ -28,10 +29,18 @@ _SECRET_BYTES = 32
 
 
 class NoiseSource(Protocol):
-    """Anything that draws standard normal numbers."""
+    """Anything that draws random numbers, as `SecretNoise` and numpy's generators do."""
 
     def standard_normal(self, size: int) -> NDArray[np.float64]:
-        """Return ``size`` independent draws."""
+        """Return ``size`` independent standard normal draws."""
+        ...
+
+    def random(self, size: int) -> NDArray[np.float64]:
+        """Return ``size`` independent draws between 0 and 1."""
+        ...
+
+    def bytes(self, length: int, /) -> builtins.bytes:
+        """Return ``length`` random bytes."""
         ...
 
 
@@ -42,13 +51,22 @@ class SecretNoise:
         if len(key) != _SECRET_BYTES:
             raise ValueError(f"the key has {len(key)} bytes; {_SECRET_BYTES} are needed")
         # A key is used for one stream only, so the nonce carries nothing.
-        self._stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+        self._stream = Cipher(algorithms.ChaCha20(key, b"\0" * 16), mode=None).encryptor()
+
+    def bytes(self, length: int, /) -> builtins.bytes:
+        """Return ``length`` random bytes."""
+        return self._stream.update(b"\0" * length)
+
+    def random(self, size: int) -> NDArray[np.float64]:
+        """Return ``size`` numbers of 52 bits between 0 and 1, both excluded."""
+        words = np.frombuffer(self.bytes(8 * size), dtype="<u8")
+        # With 53 bits the largest would round to 1.
+        return np.asarray(((words >> np.uint64(12)) + 0.5) * 2.0**-52, dtype=np.float64)
 
     def standard_normal(self, size: int) -> NDArray[np.float64]:
-        """Return ``size`` draws by Box and Muller's transform of 53-bit uniforms."""
+        """Return ``size`` draws by Box and Muller's transform of uniforms."""
         half = (size + 1) // 2
-        words = np.frombuffer(self._stream.update(bytes(16 * half)), dtype="<u8")
-        uniform = ((words >> np.uint64(11)) + 0.5) * 2.0**-53  # in (0, 1), never 0
+        uniform = self.random(2 * half)
         radius = np.sqrt(-2.0 * np.log(uniform[:half]))
         angle = 2.0 * np.pi * uniform[half:]
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]

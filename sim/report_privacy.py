@@ -88,7 +88,25 @@ def privacy_section(result: RunResult) -> Section:
             "far the noised quantity moves between neighbouring data; run.json has every release."
         )
         blocks.append(Table([*headers, "sensitivity"], rows, caption))
+    blocks += _opinions(result)
     return Section(title, blocks)
+
+
+def _opinions(result: RunResult) -> list[Block]:
+    """Return the totals by other accountants, where the ledger has them."""
+    names = {"epsilon": "epsilon", "epsilon_pld": "by PLD", "epsilon_rdp": "by RDP", "rho": "zCDP"}
+    rows = [
+        [str(client.get("name", "?")), *(client.get(name) for name in names)]
+        for client in _clients(result)
+        if client.get("rho") is not None
+    ]
+    if not rows:
+        return []
+    caption = (
+        "The same releases by other accountants, at the same delta: privacy loss distributions "
+        "(PLD) and Renyi (RDP) of dp-accounting, and the sum of rho in zero-concentrated terms."
+    )
+    return [Table(["client", *names.values()], rows, caption)]
 
 
 def _clients(result: RunResult) -> Sequence[Mapping[str, Any]]:

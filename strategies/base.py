@@ -28,7 +28,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from privacy.ledger import Ledger, PrivacyEvent
+from privacy.events import PrivacyEvent
+from privacy.ledger import Ledger
 
 from . import wire
 from .checkpoint import Checkpoint, CheckpointError, Snapshot
@@ -96,6 +97,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.on_round = on_round or (lambda row: None)
         self.evaluate = evaluate or (lambda state: {})
         self.clients: list[Client] = []
+        self.refusals: list[str] = []
         self.progress = _Progress()
         self._asked: dict[int, Message] = {}
 
@@ -133,9 +135,10 @@ class StudyStrategy(Strategy, Generic[Reply]):
         if self.checkpoint and not resume:
             self.checkpoint.clear()
         plan = self.plan
-        self.clients, traffic = enrol(grid, plan.clients, plan.timeout, plan.enrol_timeout)
-        self.progress.bytes_up += traffic.bytes_up
-        self.progress.bytes_down += traffic.bytes_down
+        enrolled = enrol(grid, plan.clients, plan.timeout, plan.enrol_timeout)
+        self.clients, self.refusals = enrolled.clients, enrolled.refusals
+        self.progress.bytes_up += enrolled.traffic.bytes_up
+        self.progress.bytes_down += enrolled.traffic.bytes_down
         self.begin(self.clients)
         first = 1
         if snapshot is not None:
@@ -149,9 +152,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
 
     def _round(self, grid: Grid, server_round: int) -> None:
         began = time.monotonic()
-        self.configure_train(server_round, ArrayRecord(), ConfigRecord(), grid)
-        answers = exchange(grid, self._asked, self.plan.timeout)
-        row = {"round": float(server_round), **self._take(server_round, answers)}
+        row = {"round": float(server_round), **self.gather(grid, server_round)}
         row["seconds"] = time.monotonic() - began
         self.progress.rows.append(row)
         self.progress.converged = self._has_converged(row)
@@ -165,6 +166,11 @@ class StudyStrategy(Strategy, Generic[Reply]):
         )
         self.on_round(row)
 
+    def gather(self, grid: Grid, server_round: int) -> Row:
+        """Ask the round's clients, take their replies, return the round's metrics."""
+        self.configure_train(server_round, ArrayRecord(), ConfigRecord(), grid)
+        return self._take(server_round, exchange(grid, self._asked, self.plan.timeout))
+
     def _take(self, server_round: int, answers: Answers) -> Row:
         """Check every reply, apply the update rule, count what happened."""
         replies: dict[int, Reply] = {}
@@ -175,27 +181,33 @@ class StudyStrategy(Strategy, Generic[Reply]):
             except Exception as error:
                 replies.pop(client, None)
                 answers.failures[client] = f"reply rejected: {error}"
+        self._note_failures(server_round, answers)
+        if not replies:
+            raise StudyError(
+                f"round {server_round}: no usable reply. " + self._reasons(answers.failures)
+            )
+        return self._row(answers, list(replies), self.update(server_round, replies))
+
+    def _note_failures(self, server_round: int, answers: Answers) -> None:
         for client, reason in sorted(answers.failures.items()):
             known = self.clients[client]
             known.failures += 1
             known.last_failure = reason
             log.warning("round %d: client %s left out: %s", server_round, known.name, reason)
-        if not replies:
-            raise StudyError(
-                f"round {server_round}: no usable reply. " + self._reasons(answers.failures)
-            )
-        for client in replies:
+
+    def _row(self, answers: Answers, answered: Sequence[int], metrics: Row) -> Row:
+        """Count who answered and what was sent; return the round's metrics."""
+        for client in answered:
             self.clients[client].rounds += 1
         self.progress.bytes_up += answers.bytes_up
         self.progress.bytes_down += answers.bytes_down
-        metrics = self.update(server_round, replies)
-        metrics |= self.evaluate(self.state())
         return {
-            "clients": float(len(replies)),
+            "clients": float(len(answered)),
             "failed": float(len(answers.failures)),
             "bytes-up": float(answers.bytes_up),
             "bytes-down": float(answers.bytes_down),
             **metrics,
+            **self.evaluate(self.state()),
         }
 
     def _enter_releases(self, client: int, content: RecordDict) -> None:

@@ -59,11 +59,10 @@ def joint_objective(
 
 @dataclass(frozen=True)
 class GraphReply:
-    """One client's reply: its graph, its part of the objective and, for FedAvg, its slope."""
+    """One client's reply: its graph and its part of the objective."""
 
     weights: Vector
     objective: float
-    slope: Vector | None = None
 
 
 class ConsensusGraph(StudyStrategy[GraphReply]):
@@ -85,12 +84,9 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start from the complete graph with equal weights and gamma_i = 1 / I."""
-        d = len(clients[0].variables)
-        count, p = len(clients), d * (d - 1) // 2
-        if d < 2:
-            raise ValueError("a graph needs at least two variables")
-        self.weights = np.full((count, p), 1.0 / (d - 1))
-        self.consensus = np.full(p, 1.0 / (d - 1))
+        count = len(clients)
+        self.consensus = first_graph(clients)
+        self.weights = np.tile(self.consensus, (count, 1))
         self.gamma = np.full(count, 1.0 / count)
         self.local = np.full(count, np.nan)
         self.seen = np.zeros(count, dtype=bool)
@@ -101,15 +97,11 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return the consensus and the pull, and the client's own graph where steps start there."""
-        arrays = {"consensus": self.consensus, **self.extra_arrays(client)}
+        arrays = {"consensus": self.consensus}
         if self.send_own:
             arrays["own"] = self.weights[client]
         order = ConfigRecord({"round": server_round, "pull": self.pull(client)})
         return RecordDict({"arrays": wire.record(arrays), "order": order})
-
-    def extra_arrays(self, client: int) -> dict[str, Vector]:
-        """Return what else a client is sent; nothing here."""
-        return {}
 
     def read_reply(self, client: int, content: RecordDict) -> GraphReply:
         """Check a reply: a finite, non-negative graph of the right size."""
@@ -119,14 +111,13 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
         weights = self._vector(record, "weights")
         if np.min(weights) < 0.0:
             raise BadReply(f"weights has a negative entry, {np.min(weights):g}")
-        slope = self._vector(record, "slope") if "slope" in record else None
         value = np.nan
         metrics = content.get("metrics")
         if isinstance(metrics, MetricRecord):
             value = float(metrics["objective"])  # type: ignore[arg-type]
             if not np.isfinite(value):
                 raise BadReply(f"objective is {value}")
-        return GraphReply(weights, value, slope)
+        return GraphReply(weights, value)
 
     def _vector(self, record: ArrayRecord, name: str) -> Vector:
         if name not in record:
@@ -152,8 +143,8 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
             self.seen[client] = True
         self.combine(replies)
         change = max(
-            _relative_change(self.weights, before_weights),
-            _relative_change(self.consensus, before_consensus),
+            relative_change(self.weights, before_weights),
+            relative_change(self.consensus, before_consensus),
         )
         row = {"change": change, "consensus-edges": float(np.count_nonzero(self.consensus))}
         local = self.local[self.seen]
@@ -193,7 +184,16 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
             setattr(self, name, state[name].copy())
 
 
-def _relative_change(now: Vector, before: Vector) -> float:
+def first_graph(clients: Sequence[Client]) -> Vector:
+    """Return the graph (p,) to start from: complete, with equal weights and degrees of one."""
+    d = len(clients[0].variables)
+    if d < 2:
+        raise ValueError("a graph needs at least two variables")
+    return np.full(d * (d - 1) // 2, 1.0 / (d - 1))
+
+
+def relative_change(now: Vector, before: Vector) -> float:
+    """Return |now - before| / |before|."""
     norm = float(np.sqrt(np.sum(before * before)))
     gap = now - before
     return float(np.sqrt(np.sum(gap * gap))) / max(norm, 1e-12)

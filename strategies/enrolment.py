@@ -14,6 +14,8 @@ from .exchange import Answers, exchange
 
 log = logging.getLogger("trellis.strategy")
 
+_LONGEST_REASON = 1000
+
 
 class StudyError(RuntimeError):
     """A run that cannot go on; the message says why and what to do."""
@@ -25,22 +27,33 @@ class BadReply(ValueError):
 
 @dataclass
 class Client:
-    """One enrolled client, in the order of its partition, then its name."""
+    """One enrolled client, in the order of its partition, then its name.
+
+    ``synthetic`` says that its data was made by the study, so that the truth is known.
+    """
 
     name: str
     partition: int
     count: int
     variables: list[str]
     node_id: int
+    synthetic: bool = False
     rounds: int = 0
     failures: int = 0
     last_failure: str = ""
 
 
-def enrol(
-    grid: Grid, needed: int, timeout: float, node_timeout: float
-) -> tuple[list[Client], Answers]:
-    """Ask every node who it is; return ``needed`` clients in order, and the traffic it took.
+@dataclass(frozen=True)
+class Enrolment:
+    """Who takes part, which devices refused and why, and the traffic it took to ask."""
+
+    clients: list[Client]
+    refusals: list[str]
+    traffic: Answers
+
+
+def enrol(grid: Grid, needed: int, timeout: float, node_timeout: float) -> Enrolment:
+    """Ask every node who it is; return up to ``needed`` clients in order.
 
     The server learns a client's name, the number of its records and the names of its variables.
 
@@ -54,18 +67,24 @@ def enrol(
         number: Message(RecordDict(), node, "query.enrol") for number, node in enumerate(nodes)
     }
     answers = exchange(grid, messages, timeout)
-    found = []
+    found, refusals = [], []
     for number, content in answers.content.items():
         try:
-            found.append(_read(content, nodes[number]))
+            refusal = _refusal(content)
+            if refusal:
+                refusals.append(refusal)
+            else:
+                found.append(_read(content, nodes[number]))
         except Exception as error:  # whatever a malicious reply provokes
             answers.failures[number] = f"cannot be enrolled: {error}"
     reasons = [f"node {nodes[n]}: {text}" for n, text in sorted(answers.failures.items())]
-    if len(found) < needed:
+    # A device that refuses is there and well: the others go on without it.
+    if len(found) + len(refusals) < needed or not found:
         raise StudyError(
-            f"{len(found)} of {needed} clients could be enrolled. " + " | ".join(reasons)
+            f"{len(found)} of {needed} clients could be enrolled. "
+            + " | ".join([*reasons, *sorted(refusals)])
         )
-    for reason in reasons:
+    for reason in [*reasons, *sorted(refusals)]:
         log.warning("not enrolled: %s", reason)
     found.sort(key=lambda client: (client.partition, client.name, client.node_id))
     if len(found) > needed:
@@ -73,7 +92,7 @@ def enrol(
     clients = found[:needed]
     _name_apart(clients)
     _check_variables(clients)
-    return clients, answers
+    return Enrolment(clients, sorted(refusals), answers)
 
 
 def _wait_for_nodes(grid: Grid, needed: int, timeout: float) -> list[int]:
@@ -91,6 +110,14 @@ def _wait_for_nodes(grid: Grid, needed: int, timeout: float) -> list[int]:
         time.sleep(0.05)
 
 
+def _refusal(content: RecordDict) -> str:
+    """Return why a device refuses to take part, or nothing where it does not."""
+    record = content.config_records["client"]
+    if "refused" not in record:
+        return ""
+    return f"{record['name']!s}: {record['refused']!s}"[:_LONGEST_REASON]
+
+
 def _read(content: RecordDict, node_id: int) -> Client:
     record = content.config_records["client"]
     name, partition, count = record["name"], record["partition"], record["count"]
@@ -99,7 +126,8 @@ def _read(content: RecordDict, node_id: int) -> Client:
         raise BadReply("a name and the names of the variables are needed")
     if not (isinstance(partition, int) and isinstance(count, int) and count > 0):
         raise BadReply(f"partition {partition!r} and count {count!r} must be whole numbers")
-    return Client(name, partition, count, [str(v) for v in variables], node_id)
+    synthetic = record.get("synthetic") is True
+    return Client(name, partition, count, [str(v) for v in variables], node_id, synthetic)
 
 
 def _name_apart(clients: Sequence[Client]) -> None:

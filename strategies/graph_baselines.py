@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-from .base import BadReply, Client, Row
-from .consensus_graph import ConsensusGraph, GraphReply, Vector
+from . import wire
+from .base import Client, Row, StudyError
+from .consensus_graph import ConsensusGraph, GraphReply, Vector, first_graph, relative_change
+from .sums import SumStrategy
 
 
 class IndependentGraphs(ConsensusGraph):
@@ -33,59 +36,76 @@ class IndependentGraphs(ConsensusGraph):
         return float(np.sum(local))
 
 
-class AveragedGraph(ConsensusGraph):
+class AveragedGraph(SumStrategy):
     """One graph for all clients (method ``fedavg``): the minimiser of (36).
 
     Averaging full local solutions does not minimise (36): every client drifts to its own optimum.
-    Clients' parts of (36) differ in a linear term only, the slope 2 zbar_i. Each client sends its
-    slope with its graph and is sent the difference between the mean slope and its own, to add to
-    its problem (the control variates of SCAFFOLD); with exact local solves the second round is
-    exact. The slope tells the server zbar_i itself.
+    Clients' parts of (36) differ in a linear term only, the slope 2 zbar_i. Clients send their
+    slopes with their graphs and are sent the mean slope, to put in the place of their own (the
+    control variates of SCAFFOLD); with exact local solves the second round is exact.
 
-    ``gamma`` holds the weights N_i / N of the mean.
+    A reply is N_i times the client's graph, slope and objective, and N_i: only sums over clients
+    are used, so they can be gathered by secure aggregation. In the clear a slope tells the server
+    zbar_i itself.
+
+    Parameters
+    ----------
+    send_own : also send the shared graph as the start of gradient steps
     """
 
+    def __init__(self, *args: Any, send_own: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.send_own = send_own
+
     def begin(self, clients: Sequence[Client]) -> None:
-        """Weigh clients by their number of signals."""
-        super().begin(clients)
+        """Start from the complete graph with equal weights."""
+        self.consensus = first_graph(clients)
+        self.slope = np.zeros(0)  # not known before the first round
         counts = np.array([client.count for client in clients], dtype=np.float64)
         self.gamma = counts / np.sum(counts)
-        self.slopes = np.zeros_like(self.weights)
-        self.shift = np.zeros_like(self.weights)
 
-    def pull(self, client: int) -> float:
-        """Return 0: the shared graph is a start, not a target."""
-        return 0.0
+    @property
+    def weights(self) -> Vector:
+        """Every client's graph (I, p), the same for all."""
+        return np.tile(self.consensus, (len(self.gamma), 1))
 
-    def extra_arrays(self, client: int) -> dict[str, Vector]:
-        """Send the correction for drift."""
-        return {"shift": self.shift[client]}
+    def layout(self) -> dict[str, tuple[int, ...]]:
+        """Return what a client replies with."""
+        p = self.consensus.shape
+        return {"weights": p, "slope": p, "objective": (1,), "count": (1,)}
 
-    def read_reply(self, client: int, content: Any) -> GraphReply:
-        """Check a reply, which must carry a slope too."""
-        reply = super().read_reply(client, content)
-        if reply.slope is None:
-            raise BadReply("slope is missing")
-        return reply
+    def payload(self, server_round: int, client: int) -> RecordDict:
+        """Return the shared graph and the mean slope."""
+        arrays = {"consensus": self.consensus}
+        if self.slope.size:
+            arrays["slope"] = self.slope
+        if self.send_own:
+            arrays["own"] = self.consensus
+        order = ConfigRecord({"round": server_round, "pull": 0.0})
+        return RecordDict({"arrays": wire.record(arrays), "order": order})
 
-    def combine(self, replies: Mapping[int, GraphReply]) -> None:
-        """Average graphs and slopes, over the clients that ever answered."""
-        for client, reply in replies.items():
-            if reply.slope is not None:
-                self.slopes[client] = reply.slope
-        share = np.where(self.seen, self.gamma, 0.0)
-        share = share / np.sum(share)
-        mean_slope = np.sum(share[:, None] * self.slopes, axis=0)
-        self.shift = np.where(self.seen[:, None], mean_slope - self.slopes, 0.0)
-        self.consensus = np.sum(share[:, None] * self.weights, axis=0)
-        # All clients share one graph; what each proposed is of no further use.
-        self.weights = np.tile(self.consensus, (len(self.seen), 1))
-
-    def objective(self, local: Vector) -> float:
-        """Return the weighted mean of the clients' objectives, at the graphs they proposed."""
-        share = self.gamma[self.seen]
-        return float(np.sum(share * local) / np.sum(share))
+    def update_from_sum(
+        self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]
+    ) -> Row:
+        """Take the means over the clients that answered, weighted by their numbers of signals."""
+        count = float(total["count"][0])
+        if not count > 0.0:
+            raise StudyError(f"round {server_round}: the clients' counts sum to {count:g}")
+        before = self.consensus
+        self.consensus = np.maximum(total["weights"] / count, 0.0)
+        self.slope = total["slope"] / count
+        return {
+            "change": relative_change(self.consensus, before),
+            "consensus-edges": float(np.count_nonzero(self.consensus)),
+            "objective": float(total["objective"][0]) / count,
+        }
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of the next round."""
-        return {**super().state(), "slopes": self.slopes, "shift": self.shift}
+        return {"consensus": self.consensus, "weights": self.weights, "slope": self.slope}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back `state`."""
+        if state["consensus"].shape != self.consensus.shape:
+            raise ValueError(f"consensus in the checkpoint has shape {state['consensus'].shape}")
+        self.consensus, self.slope = state["consensus"].copy(), state["slope"].copy()

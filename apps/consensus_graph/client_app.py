@@ -12,7 +12,9 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from privacy.ledger import PrivacyEvent
+from privacy.budget import Policy, PrivacyRefused
+from privacy.events import PrivacyEvent
+from privacy.secagg.client import Summands, register
 from sim.node import Node
 from strategies import wire
 
@@ -27,18 +29,24 @@ app = ClientApp()
 
 @app.query("enrol")
 def enrol(message: Message, context: Context) -> Message:
-    """Tell who this client is: name, number of signals, names of the variables."""
+    """Tell who this client is: name, number of signals, names of the variables; or refuse."""
     config = ConsensusGraphConfig.from_run_config(context.run_config)
     node, seed = Node.of(context), int(context.run_config["seed"])
     table = client_table(config, seed, node)
-    # While the data is at hand: no later message needs to read it.
-    release_statistic(config, seed, node, table).keep(context.state)
+    try:
+        # While the data is at hand: no later message needs to read it.
+        policy = Policy.from_node_config(context.node_config)
+        release_statistic(config, seed, node, table, policy).keep(context.state)
+    except PrivacyRefused as refusal:
+        who = ConfigRecord({"name": node.name, "refused": str(refusal)})
+        return Message(RecordDict({"client": who}), reply_to=message)
     who = ConfigRecord(
         {
             "name": node.name,
             "partition": node.partition,
             "count": int(table.values.shape[0]),
             "variables": list(table.columns),
+            "synthetic": node.data_path is None,
         }
     )
     return Message(RecordDict({"client": who}), reply_to=message)
@@ -47,31 +55,61 @@ def enrol(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Update this client's graph: (13), from the consensus and the pull the server sent."""
+    if ConsensusGraphConfig.from_run_config(context.run_config).method == "fedavg":
+        reply = summands(message, context)
+        content = RecordDict({"arrays": wire.record(reply.arrays), **dict(reply.clear)})
+        return Message(content, reply_to=message)
+    config, statistic, w, events = _update(message, context)
+    content = RecordDict({"arrays": wire.record({"weights": w}), **_as_records(events)})
+    if config.privacy != "paper":  # there the objective would tell of the raw data
+        value = objective(w, statistic.z, config.alpha, config.beta)
+        content["metrics"] = MetricRecord({"objective": value})
+    return Message(content, reply_to=message)
+
+
+def summands(message: Message, context: Context) -> Summands:
+    """Return what this client adds to fedavg's sums: everything times its number of signals."""
+    config, statistic, w, events = _update(message, context)
+    value = objective(w, statistic.z, config.alpha, config.beta)
+    count = float(statistic.count)
+    arrays = {
+        "weights": count * w,
+        "slope": count * 2.0 * statistic.z,
+        "objective": np.array([count * value]),
+        "count": np.array([count]),
+    }
+    return Summands(arrays, RecordDict({**_as_records(events)}))
+
+
+# The same sums, masked, for the server that asks for them by secure aggregation.
+register(app, summands)
+
+
+def _update(
+    message: Message, context: Context
+) -> tuple[ConsensusGraphConfig, Statistic, Vector, list[PrivacyEvent]]:
+    """Return this client's new graph, and what was released on the way."""
     config = ConsensusGraphConfig.from_run_config(context.run_config)
+    if config.secure_aggregation and not message.metadata.message_type.startswith("train.secagg"):
+        raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
     statistic = _statistic(config, context)
     arrays = wire.arrays(message.content["arrays"])
     order = message.content["order"]
     server_round, pull = int(order["round"]), float(order["pull"])  # type: ignore[arg-type]
 
-    # FedAvg's correction for client drift is linear in w, as the data term is.
-    z = statistic.z + 0.5 * arrays["shift"] if "shift" in arrays else statistic.z
+    # FedAvg replaces the slope of this client's data by the mean slope.
+    z = 0.5 * arrays["slope"] if "slope" in arrays else statistic.z
     events = list(statistic.events)
     if config.local_steps == 0:
         w = solve(z, config.alpha, config.beta, pull, arrays["consensus"]).w
     else:
         w, event = _gradient_steps(config, context, statistic, z, arrays, pull, server_round)
         events += [event] if event is not None else []
+    return config, statistic, w, events
 
-    reply = {"weights": w}
-    if config.method == "fedavg":
-        reply["slope"] = 2.0 * statistic.z
-    content = RecordDict({"arrays": wire.record(reply)})
-    if config.privacy != "paper":  # there the objective would tell of the raw data
-        value = objective(w, statistic.z, config.alpha, config.beta)
-        content["metrics"] = MetricRecord({"objective": value})
-    for event in events:
-        content[f"privacy.{event.name}"] = ConfigRecord(event.as_record())
-    return Message(content, reply_to=message)
+
+def _as_records(events: list[PrivacyEvent]) -> dict[str, ConfigRecord]:
+    return {f"privacy.{event.name}": ConfigRecord(event.as_record()) for event in events}
 
 
 def _statistic(config: ConsensusGraphConfig, context: Context) -> Statistic:
@@ -79,7 +117,8 @@ def _statistic(config: ConsensusGraphConfig, context: Context) -> Statistic:
     if "statistic" in context.state:
         return Statistic.from_records(context.state)
     node, seed = Node.of(context), int(context.run_config["seed"])
-    statistic = release_statistic(config, seed, node, client_table(config, seed, node))
+    policy = Policy.from_node_config(context.node_config)
+    statistic = release_statistic(config, seed, node, client_table(config, seed, node), policy)
     statistic.keep(context.state)
     return statistic
 

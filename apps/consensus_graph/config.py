@@ -20,6 +20,8 @@ class ConsensusGraphConfig(StudyConfig):
     lambda_ : sparsity of the consensus
     local_steps : K, accelerated gradient steps a round; 0 solves the local problem exactly
     step : eta_w, longest gradient step; 0 derives it from the problem
+    noise : ``gaussian``, or ``discrete`` on a grid, which floating point cannot undo (sound only)
+    secure_aggregation : masks what fedavg's clients send; the server learns the sum only
     clip : C, largest norm of one signal's vector of squared differences, where privacy is on
     nodes, signals, overlap : of the synthetic data: d, N_i (one number or ``20,40,60``) and q
     """
@@ -35,6 +37,8 @@ class ConsensusGraphConfig(StudyConfig):
     local_steps: int = 0
     step: float = 0.0
     clip: float = 25.0
+    noise: str = "gaussian"
+    secure_aggregation: bool = False
     nodes: int = 20
     signals: str = "50"
     overlap: float = 0.5
@@ -47,10 +51,21 @@ class ConsensusGraphConfig(StudyConfig):
         self.at_least("local_steps", 0)
         self.at_least("step", 0.0)
         self.positive("clip")
+        self.one_of("noise", ("gaussian", "discrete"))
+        if self.secure_aggregation and self.method != "fedavg":
+            raise ConfigError(
+                f"secure-aggregation=True: method={self.method!r} needs every client's graph by "
+                "itself; only the rule of method='fedavg' is a sum"
+            )
         self.at_least("nodes", 3)
         if not 0.0 <= self.overlap <= 1.0:
             raise ConfigError(f"overlap={self.overlap}: must be between 0 and 1")
         self.signal_counts()
+        if self.secure_aggregation and min(self.clients, self.sample or self.clients) < 3:
+            raise ConfigError(
+                "secure-aggregation=True: needs at least three clients a round; of two the sum "
+                "tells each what the other sent"
+            )
         if self.privacy == "paper" and (self.method != "fedgl" or self.local_steps < 1):
             raise ConfigError(
                 f"privacy='paper' noises the last of K gradient steps of fedgl; it needs "

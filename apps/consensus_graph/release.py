@@ -9,6 +9,8 @@
            Adversary: whoever sees every message of the run, the server included, and knows all of
            the client's signals but one. Neighbouring: one signal replaced; N is public. Not
            covered: the number of signals, the names of the variables, that the client took part.
+           With ``noise = "gaussian"`` the gaps between floating-point numbers are not covered
+           either; ``noise = "discrete"`` draws on a grid in integer arithmetic and has none.
 ``paper``  Theorem 3 as printed: fresh noise on the last of K gradient steps of every round. **Not
            private**: the other K - 1 steps and the momentum carry the raw data, and the true
            sensitivity was measured at more than a hundred times the claimed one. For comparison
@@ -17,13 +19,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, RecordDict
 
+from privacy.budget import DeviceLedger, Policy
+from privacy.discrete import plan_release
+from privacy.events import PrivacyEvent
 from privacy.gaussian import classic_gaussian_sigma, gaussian_sigma
-from privacy.ledger import PrivacyEvent
 from privacy.noise import NoiseSource, device_secret, fresh_noise, release_noise
 from sim.node import Node
 from sim.record import write_atomically
@@ -90,43 +95,83 @@ class Statistic:
 
 
 def release_statistic(
-    config: ConsensusGraphConfig, seed: int, node: Node, table: Table
+    config: ConsensusGraphConfig, seed: int, node: Node, table: Table, policy: Policy | None = None
 ) -> Statistic:
-    """Compute zbar from a client's data and, with ``sound`` privacy, noise it once."""
+    """Compute zbar from a client's data and, with ``sound`` privacy, noise it once.
+
+    On a device the release is entered in its ledger first.
+
+    Raises
+    ------
+    PrivacyRefused
+        Where the device's ``policy`` does not allow it.
+    """
+    policy = policy or Policy()
+    policy.permit(config.privacy)
     count = int(table.values.shape[0])
     if config.privacy == "none":
         return Statistic(statistic(table.values), count, ())
     z = statistic(table.values, config.clip)
     if config.privacy == "paper":
         return Statistic(z, count, ())
-    distance = sensitivity(config.clip, count)
-    sigma = gaussian_sigma(config.epsilon, config.delta, distance)
-    what = (
-        f"mean squared differences of {count} signals, clip {config.clip!r}, "
-        f"epsilon {config.epsilon!r}, delta {config.delta!r}"
-    )
-    source = _once(seed, node, table, what)
-    event = PrivacyEvent(
-        name="statistic",
-        what="clipped mean of the squared differences between nodes",
-        round=0,
-        sigma=sigma,
-        sensitivity=distance,
-        epsilon=config.epsilon,
-        delta=config.delta,
-    )
-    return Statistic(z + sigma * source.standard_normal(z.size), count, (event,))
-
-
-def _once(seed: int, node: Node, table: Table, what: str) -> NoiseSource:
-    """Return the noise of a release that must come out the same if it is asked for again."""
+    release = _Release(config, count, z.size)
     if node.simulated:
-        return generator(seed, "release", node.partition)
+        noisy = release.apply(z, generator(seed, "release", node.partition))
+    else:
+        noisy = _release_on_device(release, node, table, z, policy)
+    return Statistic(noisy, count, (release.event,))
+
+
+def _release_on_device(
+    release: _Release, node: Node, table: Table, z: Vector, policy: Policy
+) -> Vector:
+    """Release zbar with noise from the device's secret, its ledger written before and after."""
     if node.state_path is None:
         raise DataError(f"{node.name}: no folder for its secret; set state-path in --node-config")
-    return release_noise(
-        device_secret(node.state_path), ConsensusGraphConfig.study, table.digest(), what
-    )
+    secret = device_secret(node.state_path)
+    description = (ConsensusGraphConfig.study, table.digest(), release.description())
+    # The device's name for this release; the server must not see a fingerprint of the data.
+    name = release_noise(secret, "name", *description).bytes(12).hex()
+    ledger = DeviceLedger(node.state_path, policy)
+    ledger.reserve(replace(release.event, name=name))
+    noisy = release.apply(z, release_noise(secret, *description))
+    ledger.commit(name)
+    return noisy
+
+
+class _Release:
+    """The one noisy release of a client's statistic: its noise, and what the ledger says of it."""
+
+    def __init__(self, config: ConsensusGraphConfig, count: int, size: int) -> None:
+        distance = sensitivity(config.clip, count)
+        self.config = config
+        # A grid so fine that rounding adds a thousandth to the sensitivity.
+        self.grid = 2.0 ** math.floor(math.log2(1e-3 * distance / math.sqrt(size)))
+        if config.noise == "discrete":
+            self.plan = plan_release(self.grid, config.epsilon, config.delta, distance, size)
+            sigma, distance = self.plan.sigma, self.plan.sensitivity
+        else:
+            sigma = gaussian_sigma(config.epsilon, config.delta, distance)
+        self.event = PrivacyEvent(
+            name="statistic",
+            what=f"clipped mean of the squared differences between nodes, {count} signals",
+            round=0,
+            epsilon=config.epsilon,
+            delta=config.delta,
+            sigma=sigma,
+            sensitivity=distance,
+            mechanism="discrete-gaussian" if config.noise == "discrete" else "gaussian",
+        )
+
+    def description(self) -> str:
+        """Return what tells this release from any other of the same data."""
+        return f"{self.event.what}, clip {self.config.clip!r}, {self.event!r}"
+
+    def apply(self, z: Vector, source: NoiseSource) -> Vector:
+        """Return the noisy statistic."""
+        if self.config.noise == "discrete":
+            return self.plan.apply(z, source)
+        return z + self.event.sigma * source.standard_normal(z.size)
 
 
 def paper_noise(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from sim.metrics import EDGE_THRESHOLD, LOOSE_EDGE_THRESHOLD, matthews, relative
 from sim.record import RunResult
 from strategies.consensus_graph import ConsensusGraph
 from strategies.graph_baselines import AveragedGraph, IndependentGraphs
+from strategies.secure import SecureSum
 
 from .config import ConsensusGraphConfig
 from .data import Truth, synthetic_truth
@@ -26,12 +27,6 @@ log = logging.getLogger("trellis.run")
 
 app = ServerApp()
 
-_STRATEGIES: dict[str, type[ConsensusGraph]] = {
-    "fedgl": ConsensusGraph,
-    "igl": IndependentGraphs,
-    "fedavg": AveragedGraph,
-}
-
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
@@ -41,25 +36,29 @@ def main(grid: Grid, context: Context) -> None:
     for note in _warnings(config):
         run.result.notes.append(note)
         log.warning(note)
-    truth = None
-    if run.result.engine != "deployment" and not run.data:
-        truth = synthetic_truth(config, run.seed)
-    strategy = _STRATEGIES[config.method](
-        **run.strategy_arguments(),
-        evaluate=None if truth is None else partial(_scores_of_state, truth, config.method),
-        rho=config.rho,
-        lambda_=config.lambda_,
-        send_own=config.local_steps > 0,
-    )
+    strategy = build_strategy(config, run.strategy_arguments())
+    strategy.evaluate = partial(_evaluate, config, run.seed, strategy)
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
         names = [client.name for client in strategy.clients]
         run.result.ledger = run.ledger.report(names, STATEMENTS[config.privacy])
-        _fill(run.result, strategy, truth)
+        _fill(run.result, strategy, _truth(config, run.seed, strategy))
     run.write_report(sections, export_graphs)
 
 
-def _fill(result: RunResult, strategy: ConsensusGraph, truth: Truth | None) -> None:
+def build_strategy(
+    config: ConsensusGraphConfig, arguments: Mapping[str, Any]
+) -> ConsensusGraph | AveragedGraph:
+    """Return the strategy of the run's method."""
+    send_own = config.local_steps > 0
+    if config.method == "fedavg":
+        secure = SecureSum() if config.secure_aggregation else None
+        return AveragedGraph(**arguments, send_own=send_own, secure=secure)
+    made = IndependentGraphs if config.method == "igl" else ConsensusGraph
+    return made(**arguments, rho=config.rho, lambda_=config.lambda_, send_own=send_own)
+
+
+def _fill(result: RunResult, strategy: ConsensusGraph | AveragedGraph, truth: Truth | None) -> None:
     """Put the graphs and the headline numbers into the result."""
     weights, consensus = strategy.weights, strategy.consensus
     result.arrays = {"weights": weights, "consensus": consensus, "gamma": strategy.gamma}
@@ -76,8 +75,29 @@ def _fill(result: RunResult, strategy: ConsensusGraph, truth: Truth | None) -> N
     result.headline = headline
 
 
-def _scores_of_state(truth: Truth, method: str, state: Mapping[str, Any]) -> dict[str, float]:
-    return scores(method, state["weights"], state["consensus"], truth)
+def _truth(
+    config: ConsensusGraphConfig, seed: int, strategy: ConsensusGraph | AveragedGraph
+) -> Truth | None:
+    """Return the graphs behind the clients' data, where that was made by this study."""
+    if not all(client.synthetic for client in strategy.clients):
+        return None
+    whole = _synthetic_truth(config, seed)
+    return Truth(whole.consensus, whole.weights[[c.partition for c in strategy.clients]])
+
+
+_synthetic_truth = lru_cache(maxsize=4)(synthetic_truth)
+
+
+def _evaluate(
+    config: ConsensusGraphConfig,
+    seed: int,
+    strategy: ConsensusGraph | AveragedGraph,
+    state: Mapping[str, Any],
+) -> dict[str, float]:
+    truth = _truth(config, seed, strategy)
+    if truth is None:
+        return {}
+    return scores(config.method, state["weights"], state["consensus"], truth)
 
 
 def scores(method: str, weights: Any, consensus: Any, truth: Truth) -> dict[str, float]:

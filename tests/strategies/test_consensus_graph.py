@@ -148,18 +148,18 @@ def test_a_lost_node_does_not_keep_the_others_from_converging():
     assert result.metrics[-1]["change"] <= 1e-3
 
 
-def second_release(message):
+def release_of_nonsense(message):
     record = dict(message.content["privacy.statistic"])
-    message.content["privacy.again"] = ConfigRecord({**record, "name": "again"})
+    message.content["privacy.again"] = ConfigRecord({**record, "name": "again", "sigma": 0.0})
     return message
 
 
-def test_a_client_that_claims_a_second_release_is_rejected_and_the_result_kept():
-    fault = {1: Nonsense(change=second_release, category="train", since=3)}
+def test_a_client_that_reports_a_nonsensical_release_is_rejected_and_the_result_kept():
+    fault = {1: Nonsense(change=release_of_nonsense, category="train", since=3)}
     result = run(STUDY, {**SMALL, "privacy": "sound", "epsilon": 50.0}, faults=fault)
     assert result.status == "completed"
     assert result.clients[1]["failures"] == 4
-    assert "second release" in result.clients[1]["last_failure"]
+    assert "sigma=0.0" in result.clients[1]["last_failure"]
     assert all(len(entry["events"]) == 1 for entry in result.ledger["clients"])
 
 

@@ -219,7 +219,7 @@ def test_a_device_never_takes_data_or_noise_from_the_server(tmp_path):
 
 def test_records_survive_the_state():
     state = RecordDict()
-    event = release.PrivacyEvent("statistic", "x", 0, 1.5, 0.5, 1.0, 1e-5)
+    event = release.PrivacyEvent("statistic", "x", 0, 1.0, 1e-5, 1.5, 0.5)
     release.Statistic(np.arange(3.0), 7, (event,)).keep(state)
     back = release.Statistic.from_records(state)
     assert isinstance(state["statistic"], ArrayRecord)

@@ -1,0 +1,168 @@
+"""Attacks on what consensus-graph releases, to see whether each privacy mode keeps its claim.
+
+The neighbours: N signals, all but one alike and faint; the last is a spike at one node in the one
+data set and at another node in the other, both beyond the clip. Their vectors of squared
+differences meet in a single edge, so they are as far apart as two clipped signals get but for a
+factor sqrt(1 - 1 / (d - 1)). The observer watches the 2 (d - 2) edges that touch exactly one of the
+two nodes; leaving out the others is post-processing, so the bound holds for the whole release.
+
+``sound``  the noisy statistic, which is all that is ever released.
+``paper``  the graph a client sends after round 1 of Theorem 3, from the start of the protocol
+           (own = consensus = 1 / (d - 1), gamma_i = 1 / I), against the claim for that one round,
+           epsilon / T. The noise enters the last of K steps only; what the other K - 1 steps add
+           up to is bounded by nothing the theorem looks at. (A factor of sqrt(2) at most comes
+           from elsewhere: the theorem takes two clipped signals to be C apart.)
+
+Adversary: reads one release, knows all signals but one. Neighbouring: one signal replaced. Not
+covered: what several rounds tell together, other pairs of data sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privacy.audit import Finding, audit
+from privacy.events import PrivacyEvent
+from sim.config import ConfigError
+from sim.node import Node
+from sim.seeds import generator
+from sim.tables import Table
+
+from .config import ConsensusGraphConfig
+from .problem import Matrix, Vector, edge_ends, node_count, statistic
+from .release import paper_noise, release_statistic
+from .solver import accelerated_steps
+
+# Theorem 3 needs gradient steps. Its claim depends on neither beta nor rho; where they are small
+# little curvature damps the un-noised steps, and what they carry is plain to see.
+PAPER_SETTINGS = {"local-steps": 25, "rounds": 8, "step": 0.01, "beta": 0.01, "rho": 0.1}
+TRIALS = 1_000_000
+
+_NODE = Node("audit", 0, None, None, True)
+_FAINT = 0.02  # the common signals' deviation, in units of sqrt(clip)
+_SPIKE = 10.0  # the same of the spike; its vector is far beyond the clip
+_UNCUT = 1e6  # gradient noise so far downhill that the projection cuts nothing
+
+
+def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) -> list[Finding]:
+    """Return what attacks on ``sound`` and ``paper`` found.
+
+    Parameters
+    ----------
+    settings : kebab-case settings; ``privacy`` picks one of the two modes, both by default.
+        Those of `PAPER_SETTINGS` hold for ``paper`` unless given here
+    trials : runs on each of two neighbouring data sets
+    """
+    chosen = str(settings.get("privacy", "sound,paper"))
+    if chosen == "none":
+        raise ConfigError("privacy='none' claims nothing to audit; use sound or paper")
+    findings = []
+    if "sound" in chosen:
+        given = {**settings, "privacy": "sound"}
+        findings.append(audit_sound(ConsensusGraphConfig.from_settings(given), trials, seed))
+    if "paper" in chosen:
+        given = {**PAPER_SETTINGS, **settings, "privacy": "paper"}
+        findings.append(audit_paper(ConsensusGraphConfig.from_settings(given), trials, seed))
+    return findings
+
+
+def audit_sound(config: ConsensusGraphConfig, trials: int, seed: int) -> Finding:
+    """Attack zbar + N(0, s^2), released once, with the noise that `release_statistic` adds."""
+    if config.noise != "gaussian":
+        raise ConfigError(f"noise={config.noise!r} has no audit; use noise=gaussian")
+    pair = neighbours(config, seed)
+    (event,) = release_statistic(config, seed, _NODE, _table(pair[0])).events
+    releases = [Noisy(statistic(signals, config.clip), event.sigma, False) for signals in pair]
+    return _finding("sound, one release", config, event, releases, trials, seed)
+
+
+def audit_paper(config: ConsensusGraphConfig, trials: int, seed: int) -> Finding:
+    """Attack the graph sent after round 1 of Theorem 3, noised as `paper_noise` says."""
+    pair = neighbours(config, seed)
+    known = [release_statistic(config, seed, _NODE, _table(signals)) for signals in pair]
+    _, event = paper_noise(config, seed, _NODE, known[0], 1)
+    steps = [last_step(config, one.z) for one in known]
+    releases = [Noisy(point, length * event.sigma, True) for point, length in steps]
+    return _finding("paper, one round", config, event, releases, trials, seed)
+
+
+class Noisy(NamedTuple):
+    """One data set's release: N(centre, deviation^2 I), cut off at 0 where ``projected``."""
+
+    centre: Vector
+    deviation: float
+    projected: bool
+
+    def watched(self) -> Noisy:
+        """Return what of it the observer looks at: the edges that touch one of the two nodes."""
+        a, b = edge_ends(node_count(self.centre.size))
+        return self._replace(centre=self.centre[(a <= 1) & (b > 1)])
+
+    def draw(self, count: int, rng: np.random.Generator) -> Matrix:
+        """Return ``count`` independent releases, a row each."""
+        output = rng.standard_normal((count, self.centre.size))
+        output *= self.deviation
+        output += self.centre
+        return np.maximum(output, 0.0, out=output) if self.projected else output
+
+
+def _finding(
+    mechanism: str,
+    config: ConsensusGraphConfig,
+    event: PrivacyEvent,
+    releases: Sequence[Noisy],
+    trials: int,
+    seed: int,
+) -> Finding:
+    data, neighbour = (release.watched() for release in releases)
+    rng = generator(seed, f"audit {config.privacy}")
+    result = audit(Noisy.draw, data, neighbour, trials=trials, delta=event.delta, rng=rng)
+    setting = f"N = {config.signal_counts()[0]}, d = {config.nodes}, C = {config.clip:g}"
+    if config.privacy == "paper":
+        setting += f", T = {config.rounds}, K = {config.local_steps}, step {config.step:g}"
+        setting += f", beta {config.beta:g}, rho {config.rho:g}"
+    return Finding(mechanism, event.epsilon, setting, result)
+
+
+def neighbours(config: ConsensusGraphConfig, seed: int) -> tuple[Matrix, Matrix]:
+    """Return two data sets (N, d) that differ in the last signal: a spike at node 0, or at 1."""
+    count, d = config.signal_counts()[0], config.nodes
+    unit = float(np.sqrt(config.clip))
+    data = _FAINT * unit * generator(seed, "audit data").standard_normal((count, d))
+    neighbour = data.copy()
+    for node, signals in enumerate((data, neighbour)):
+        signals[-1] = np.where(np.arange(d) == node, _SPIKE * unit, 0.0)
+    return data, neighbour
+
+
+def last_step(config: ConsensusGraphConfig, z: Vector) -> tuple[Vector, float]:
+    """Return where round 1 ends (p,) before noise and projection, and its last step's length.
+
+    The solver shows only max(0, point - length * noise). Two noise vectors far downhill leave
+    nothing to cut off, and tell both.
+    """
+    start = np.full(z.size, 1.0 / (config.nodes - 1))
+
+    def end(noise: float) -> Vector:
+        w, _ = accelerated_steps(
+            start,
+            z,
+            config.alpha,
+            config.beta,
+            config.rho / config.clients,
+            start,
+            config.local_steps,
+            last_gradient_noise=np.full(z.size, noise),
+            step=config.step,
+        )
+        return w
+
+    near, far = end(-_UNCUT), end(-2.0 * _UNCUT)
+    return near - (far - near), float(np.mean(far - near)) / _UNCUT
+
+
+def _table(signals: Matrix) -> Table:
+    return Table(signals, tuple(f"v{i + 1}" for i in range(signals.shape[1])), "audit")

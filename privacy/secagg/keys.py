@@ -1,0 +1,109 @@
+"""Keys of one round: agreement, derivation, sealed shares.
+
+Every client draws two X25519 key pairs a round. From the ``cipher`` pair two clients derive the
+keys that seal shares on their way through the server, from the ``mask`` pair the seed of their
+common mask. They must differ: the mask key of a client that drops out is given to the server.
+HKDF-SHA256 binds every derived key to the session, the round, both clients and the purpose, so none
+is ever used twice.
+
+Adversary: whoever carries the messages, the server included, reads no share and cannot change one
+unnoticed. Without signed keys (`signing`) an active server can put its own keys in the middle.
+Compromise of a device during a round is not covered; after the round the keys are gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from .errors import BadMessage
+
+KEY_BYTES = 32
+# Each sealing key seals one message, so the nonce carries nothing.
+_NONCE = bytes(12)
+
+
+def joined(*parts: str | bytes | int) -> bytes:
+    """Return parts as one byte string that no other parts give."""
+    result = bytearray()
+    for part in parts:
+        data = str(part).encode() if isinstance(part, str | int) else part
+        result += len(data).to_bytes(4, "big") + data
+    return bytes(result)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a key is bound to: a session and one round of it."""
+
+    session: bytes
+    number: int
+
+    def info(self, purpose: str, *parts: str | bytes | int) -> bytes:
+        """Return the context of a derivation or a signature."""
+        return _scope(self.session, self.number, purpose) + joined(*parts)
+
+
+@lru_cache(maxsize=16)
+def _scope(session: bytes, number: int, purpose: str) -> bytes:
+    return joined("trellis secagg 1", session, number, purpose)
+
+
+def public_key(private: bytes) -> bytes:
+    """Return the public key of 32 private bytes."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+class Agreement:
+    """One client's side of agreements with many peers.
+
+    Parameters
+    ----------
+    private : 32 bytes
+    me : this client's index and name
+    scope : session and round
+    """
+
+    def __init__(self, private: bytes, me: tuple[int, str], scope: Scope) -> None:
+        self._private = X25519PrivateKey.from_private_bytes(private)
+        self._me, self._scope = me, scope
+        self._mine = joined(*me)
+
+    def seed(self, peer: tuple[int, str], public: bytes) -> bytes:
+        """Return the seed of the mask shared with ``peer``; both get the same."""
+        return self._derive(peer, public, "mask", 32)
+
+    def seals(self, peer: tuple[int, str], public: bytes) -> tuple[bytes, bytes]:
+        """Return the key that seals to ``peer`` and the one that opens what comes from it."""
+        both = self._derive(peer, public, "shares", 64)
+        low, high = both[:32], both[32:]
+        return (low, high) if self._me < peer else (high, low)
+
+    def _derive(self, peer: tuple[int, str], public: bytes, purpose: str, size: int) -> bytes:
+        try:
+            shared = self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError as error:  # a wrong length, or a point of small order
+            raise BadMessage(f"the {purpose} key of client {peer[1]} is no valid key") from error
+        theirs = joined(*peer)
+        both = self._mine + theirs if self._me < peer else theirs + self._mine
+        info = self._scope.info(purpose) + both
+        return HKDF(hashes.SHA256(), size, None, info).derive(shared)
+
+
+def seal(key: bytes, content: bytes) -> bytes:
+    """Return ``content`` encrypted and authenticated; ``key`` must be used once."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE, content, None)
+
+
+def unseal(key: bytes, sealed: bytes, sender: str) -> bytes:
+    """Return what was sealed; `BadMessage` where a single bit was changed."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
+    except (InvalidTag, ValueError) as error:
+        raise BadMessage(f"the sealed shares of client {sender} were changed on the way") from error

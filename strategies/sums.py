@@ -1,0 +1,95 @@
+"""Strategies whose update rule sees nothing of the replies but their sum.
+
+That is what secure aggregation can serve: with ``secure`` given, clients' replies reach the server
+masked and it learns the sum over the clients that answered, and who they were, but no single reply.
+A rule that needs single replies (a median, the distances of (20) in consensus-graph) is no
+`SumStrategy` and cannot be given one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from . import wire
+from .base import BadReply, Row, StudyStrategy
+from .exchange import Answers
+from .secure import SecureSum
+
+Summands = dict[str, NDArray[np.float64]]
+
+_LARGEST_ENTRY = 1e100  # beyond this a sum overflows
+
+
+class SumStrategy(StudyStrategy[Summands]):
+    """A strategy whose update rule is a function of the sum of the clients' replies.
+
+    Parameters
+    ----------
+    secure : gather the sum by secure aggregation; None gathers the replies in the clear
+    """
+
+    def __init__(self, *args: Any, secure: SecureSum | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.secure = secure
+
+    @abstractmethod
+    def layout(self) -> dict[str, tuple[int, ...]]:
+        """Return names and shapes of the arrays that every client replies with."""
+
+    @abstractmethod
+    def update_from_sum(
+        self, server_round: int, total: Mapping[str, NDArray[np.float64]], clients: Sequence[int]
+    ) -> Row:
+        """Apply the update rule to the sum over ``clients``; return metrics, ``change`` in them."""
+
+    def read_reply(self, client: int, content: RecordDict) -> Summands:
+        """Check a reply in the clear: the arrays of `layout`, float64 and finite."""
+        found = wire.arrays(content["arrays"])
+        self._check(found)
+        return found
+
+    def update(self, server_round: int, replies: Mapping[int, Summands]) -> Row:
+        """Add the replies up, in the order of clients, and apply the rule."""
+        order = sorted(replies)
+        total = {
+            name: np.sum([replies[client][name] for client in order], axis=0)
+            for name in self.layout()
+        }
+        return self.update_from_sum(server_round, total, order)
+
+    def gather(self, grid: Grid, server_round: int) -> Row:
+        """Gather the round's sum, masked where ``secure`` is given, and apply the rule."""
+        if self.secure is None:
+            return super().gather(grid, server_round)
+        asked = {c: self.payload(server_round, c) for c in self.participants(server_round)}
+        found = self.secure.gather(grid, asked, self.clients, server_round, self.plan.timeout)
+        self._check(found.total)
+        answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
+        self._note_failures(server_round, answers)
+        for client, content in found.clear.items():
+            self._enter_releases(client, content)
+        metrics = self.update_from_sum(server_round, found.total, found.survivors)
+        return self._row(answers, found.survivors, metrics)
+
+    def _check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        layout = self.layout()
+        if set(arrays) != set(layout):
+            raise BadReply(f"holds {sorted(arrays)}, not {sorted(layout)}")
+        for name, array in arrays.items():
+            if array.shape != layout[name] or array.dtype != np.float64:
+                raise BadReply(
+                    f"{name} is {array.dtype} of shape {array.shape}, not float64 of shape "
+                    f"{layout[name]}"
+                )
+            if not np.all(np.isfinite(array)):
+                bad = np.sum(~np.isfinite(array))
+                raise BadReply(f"{name} has {bad} entries that are not finite")
+            if array.size and np.max(np.abs(array)) > _LARGEST_ENTRY:
+                raise BadReply(f"{name} has an entry of size {np.max(np.abs(array)):g}")

@@ -1,0 +1,83 @@
+"""FedAvg by secure aggregation: the same graph, and nothing of one client."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from apps import run
+from apps.consensus_graph.client_app import summands
+from apps.consensus_graph.config import ConsensusGraphConfig
+from apps.consensus_graph.server_app import build_strategy
+from sim.config import ConfigError
+from sim.faults import Drop, Raise
+from strategies.base import RoundPlan, StudyError
+from strategies.consensus_graph import ConsensusGraph
+from strategies.secure import SecureSum
+from strategies.sums import SumStrategy
+
+STUDY = "consensus-graph"
+FEDAVG = {"method": "fedavg", "nodes": 8, "clients": 6, "signals": "10,20,30,20,10,40"}
+SECURE = {**FEDAVG, "secure-aggregation": True}
+
+
+def test_the_masked_run_gives_the_graph_of_the_open_one():
+    open_run, masked = run(STUDY, FEDAVG), run(STUDY, SECURE)
+    np.testing.assert_allclose(masked.arrays["consensus"], open_run.arrays["consensus"], atol=1e-6)
+    assert masked.metrics[-1]["objective"] == pytest.approx(open_run.metrics[-1]["objective"])
+    assert masked.bytes_up > open_run.bytes_up
+
+
+def test_masks_are_random_but_the_result_is_not():
+    first, second = run(STUDY, SECURE), run(STUDY, SECURE)
+    assert first.arrays["consensus"].tobytes() == second.arrays["consensus"].tobytes()
+
+
+def test_releases_are_accounted_as_in_the_open():
+    result = run(STUDY, {**SECURE, "privacy": "sound", "epsilon": 20.0})
+    assert [e["epsilon"] for e in result.ledger["clients"]] == pytest.approx([20.0] * 6)
+
+
+@pytest.mark.parametrize(
+    "fault", [Drop(category="train", since=2), Raise(category="query", since=3)]
+)
+def test_clients_that_drop_out_are_left_out_of_an_exact_sum(fault):
+    result = run(STUDY, {**SECURE, "rounds": 3, "tolerance": 0.0}, faults={1: fault})
+    assert result.status == "completed"
+    assert np.all(np.isfinite(result.arrays["consensus"]))
+    assert result.clients[1]["failures"] > 0
+
+
+def test_too_few_clients_stop_the_run_with_a_reason():
+    lost = {i: Drop(category="train", since=2) for i in range(4)}
+    with pytest.raises(StudyError, match="no secure sum"):
+        run(STUDY, {**SECURE, "tolerance": 0.0}, faults=lost)
+
+
+def test_a_server_that_asks_in_the_clear_is_refused(monkeypatch):
+    # The run config promises masks; the strategy asks for plain replies all the same.
+    monkeypatch.setattr("apps.consensus_graph.server_app.SecureSum", lambda: None)
+    with pytest.raises(StudyError, match="this reply would be in the clear"):
+        run(STUDY, SECURE)
+
+
+@pytest.mark.parametrize("method", ["fedgl", "igl"])
+def test_a_rule_that_is_no_sum_is_refused(method):
+    with pytest.raises(ConfigError, match="only the rule of method='fedavg' is a sum"):
+        ConsensusGraphConfig.from_settings({"method": method, "secure-aggregation": True})
+    assert not issubclass(ConsensusGraph, SumStrategy)
+    with pytest.raises(TypeError, match="secure"):
+        ConsensusGraph(RoundPlan(1, 0.0, 3), rho=1.0, lambda_=0.1, secure=SecureSum())
+
+
+def test_two_clients_are_too_few():
+    with pytest.raises(ConfigError, match="at least three clients"):
+        ConsensusGraphConfig.from_settings({**SECURE, "clients": 2, "signals": "10"})
+
+
+def test_the_strategy_is_secure_only_where_asked():
+    config = ConsensusGraphConfig.from_settings(SECURE)
+    assert build_strategy(config, {"plan": RoundPlan(1, 0.0, 6)}).secure is not None
+    config = ConsensusGraphConfig.from_settings(FEDAVG)
+    assert build_strategy(config, {"plan": RoundPlan(1, 0.0, 6)}).secure is None
+    assert callable(summands)
