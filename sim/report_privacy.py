@@ -9,6 +9,7 @@ from sim.page import Block, Facts, Notice, Paragraph, Section, Table, number
 from sim.record import RunResult
 
 _TERMS = {
+    "secure_aggregation": "Secure aggregation",
     "claim": "What is claimed",
     "neighbouring": "Neighbouring data",
     "adversary": "Against whom",

@@ -54,8 +54,9 @@ STATEMENTS = {
         "signal of the client.",
         "neighbouring": "One signal of one client replaced by another; the number of signals is "
         "public.",
-        "not_covered": "The number of signals, the variables' names and the fact of taking part. "
-        "In a simulation noise comes from the seed and protects nobody.",
+        "not_covered": "The number of signals, the variables' names and the fact of taking part; "
+        "with noise = gaussian also the gaps of floating-point noise. In a simulation noise comes "
+        "from the seed and protects nobody.",
     },
     "paper": {
         "claim": "NOT PRIVATE. Theorem 3 of the paper as printed, which does not hold: only the "
@@ -65,6 +66,19 @@ STATEMENTS = {
         "not_covered": "The un-noised steps and the momentum, through which the raw data leaves.",
     },
 }
+
+
+SECURE = (
+    "Clients' replies were masked: the server learned their sum over the clients that answered, "
+    "and who they were, but no single reply, unless it colludes with more than half of a client's "
+    "partners. What the sum itself tells is not covered by that."
+)
+
+
+def statement(config: ConsensusGraphConfig) -> dict[str, str]:
+    """Return what a run with these settings claims, for the ledger and the report."""
+    secure = {"secure_aggregation": SECURE} if config.secure_aggregation else {}
+    return {**STATEMENTS[config.privacy], **secure}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from strategies.secure import SecureSum
 
 from .config import ConsensusGraphConfig
 from .data import Truth, synthetic_truth
-from .release import STATEMENTS
+from .release import statement
 from .report import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
@@ -41,7 +41,7 @@ def main(grid: Grid, context: Context) -> None:
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
         names = [client.name for client in strategy.clients]
-        run.result.ledger = run.ledger.report(names, STATEMENTS[config.privacy])
+        run.result.ledger = run.ledger.report(names, statement(config))
         _fill(run.result, strategy, _truth(config, run.seed, strategy))
     run.write_report(sections, export_graphs)
 

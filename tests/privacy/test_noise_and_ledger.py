@@ -5,8 +5,8 @@ import pytest
 from flwr.app import ConfigRecord
 from scipy import stats
 
-from privacy.gaussian import gaussian_sigma
 from privacy.events import PrivacyEvent
+from privacy.gaussian import gaussian_sigma
 from privacy.ledger import Ledger
 from privacy.noise import SecretNoise, fresh_noise
 

@@ -81,3 +81,8 @@ def test_the_strategy_is_secure_only_where_asked():
     config = ConsensusGraphConfig.from_settings(FEDAVG)
     assert build_strategy(config, {"plan": RoundPlan(1, 0.0, 6)}).secure is None
     assert callable(summands)
+
+
+def test_the_report_says_what_masks_cover(tmp_path):
+    run(STUDY, {**SECURE, "rounds": 2}, out=tmp_path)
+    assert "Clients&#x27; replies were masked" in (tmp_path / "report.html").read_text()
