@@ -29,6 +29,7 @@ from privacy.secagg.errors import BadMessage, SecAggError
 from privacy.secagg.graph import plan
 from privacy.secagg.messages import Advert, M, Masked, Sealed, Shares, parse, to_fields
 from privacy.secagg.protocol import FEWEST, SESSION_BYTES
+from privacy.secagg.ring import Layout
 from privacy.secagg.server import ServerRound
 
 from . import wire
@@ -84,6 +85,8 @@ class SecureSum:
         clients: Sequence[Client],
         server_round: int,
         timeout: float,
+        *,
+        layout: Mapping[str, tuple[int, ...]] | None = None,
     ) -> SecureAnswers:
         """Send each client its payload and return the sum of what they make of it.
 
@@ -93,6 +96,7 @@ class SecureSum:
         clients : all enrolled clients
         server_round : for the messages' group and for error messages
         timeout : seconds for each of the four exchanges
+        layout : names and shapes that clients must send; None takes what most of them send
 
         Raises
         ------
@@ -111,7 +115,7 @@ class SecureSum:
         turn = ServerRound(names, chosen, self._session, self._number, self.fraction_bits)
         stages = _Stages(grid, clients, str(server_round), timeout)
         try:
-            _run(turn, stages, payloads)
+            _run(turn, stages, payloads, tuple(sorted(layout.items())) if layout else None)
             stages.answers.total = turn.total()
         except SecAggError as error:
             reasons = [f"{names[c]}: {why}" for c, why in sorted(stages.answers.failures.items())]
@@ -165,7 +169,12 @@ class _Stages:
             )
 
 
-def _run(turn: ServerRound, stages: _Stages, payloads: Mapping[int, RecordDict]) -> None:
+def _run(
+    turn: ServerRound,
+    stages: _Stages,
+    payloads: Mapping[int, RecordDict],
+    layout: Layout | None,
+) -> None:
     """Go through the four stages; afterwards ``turn`` can give the total."""
     answers = stages.answers
 
@@ -201,7 +210,7 @@ def _run(turn: ServerRound, stages: _Stages, payloads: Mapping[int, RecordDict])
     for client in set(members) - set(sharers) - set(answers.failures):
         answers.failures[client] = "too few of its neighbours are left"
     stages.ask(f"train.{MASKED}", sharers, delivery, take_masked)
-    answers.survivors, refused = turn.close_masked()
+    answers.survivors, refused = turn.close_masked(layout)
     stages.fail(f"train.{MASKED}", refused)
     answers.clear = {client: answers.clear[client] for client in answers.survivors}
     asked = answers.survivors

@@ -27,7 +27,9 @@ one half, less than 1e-13 at 100 clients.
 
 Adversary: these numbers hold for an honest-but-curious server and colluders chosen before the
 nonce. A server that picks the nonce after it knows its colluders can place them around a victim;
-against that server ask for the complete graph (``neighbours = clients - 1``).
+against that server ask for the complete graph (``neighbours = clients - 1``). A server that lies
+about dropouts gets a victim's both secrets if it has 2 t - h of the holders on its side: with the
+default threshold one or two. A threshold of 2 h / 3 raises that to h / 3 and lets fewer drop out.
 
 [B17] Bonawitz et al., CCS 2017. [B20] Bell et al., CCS 2020.
 """
@@ -80,8 +82,12 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def plan(clients: int, neighbours: int = 0, threshold: int = 0) -> Plan:
-    """Return the plan for ``clients``; 0 chooses neighbours and threshold as in the table above."""
+    """Return the plan for ``clients``; 0 chooses neighbours and threshold as in the table above.
+
+    More neighbours than there are clients is everyone: the complete graph.
+    """
     k = neighbours or (clients - 1 if clients <= COMPLETE else _fewest_neighbours(clients))
+    k = min(k, clients - 1)
     return Plan(clients, k, threshold or (k + 1) // 2 + 1)
 
 

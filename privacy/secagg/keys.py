@@ -47,7 +47,8 @@ class Scope:
 
     def info(self, purpose: str, *parts: str | bytes | int) -> bytes:
         """Return the context of a derivation or a signature."""
-        return _scope(self.session, self.number, purpose) + joined(*parts)
+        start = _scope(self.session, self.number, purpose)
+        return start + joined(*parts) if parts else start
 
 
 @lru_cache(maxsize=16)

@@ -21,6 +21,7 @@ Words = NDArray[np.uint64]
 Reals = NDArray[np.float64]
 
 MOST_FRACTION_BITS = 52
+_CHUNK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -66,16 +67,23 @@ class Ring:
         values = np.asarray(values)
         if values.dtype != np.float64:
             raise ValueError(f"{name} is of dtype {values.dtype}; float64 is needed")
+        flat, factor, largest = values.ravel(), math.ldexp(1.0, self.fraction_bits), self._largest()
+        words = np.empty(flat.size, np.int64)
+        # In pieces: fresh memory for whole vectors costs several times the arithmetic.
+        buffer = np.empty(min(flat.size, _CHUNK))
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled = np.rint(values * math.ldexp(1.0, self.fraction_bits))
-            # A NaN fails the comparison as well.
-            fits = not scaled.size or max(scaled.max(), -scaled.min()) <= self._largest()
-        if not fits:
-            self._refuse(values, scaled, name)
-        return scaled.astype(np.int64).view(np.uint64)
+            for start in range(0, flat.size, _CHUNK):
+                part = flat[start : start + _CHUNK]
+                scaled = np.multiply(part, factor, out=buffer[: part.size])
+                np.rint(scaled, out=scaled)
+                # A NaN fails the comparison as well.
+                if not max(scaled.max(), -scaled.min()) <= largest:
+                    self._refuse(values, name)
+                np.copyto(words[start : start + _CHUNK], scaled, casting="unsafe")
+        return words.view(np.uint64).reshape(values.shape)
 
-    def _refuse(self, values: Reals, scaled: Reals, name: str) -> None:
-        bad = ~(np.abs(scaled) <= self._largest())
+    def _refuse(self, values: Reals, name: str) -> None:
+        bad = ~(np.abs(np.rint(values * math.ldexp(1.0, self.fraction_bits))) <= self._largest())
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         value = float(values[where])
         entry = f"{name}[{', '.join(map(str, where))}] = {value!r}"
@@ -107,7 +115,7 @@ def layout_size(layout: Layout) -> int:
 def flatten(arrays: Mapping[str, Reals], ring: Ring) -> Words:
     """Return named arrays as one vector in the ring, in the order of `layout_of`."""
     parts = [ring.encode(arrays[name], name).ravel() for name in sorted(arrays)]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint64), *parts])
 
 
 def unflatten(words: Words, layout: Layout, ring: Ring) -> dict[str, Reals]:

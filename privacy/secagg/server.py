@@ -148,15 +148,18 @@ class ServerRound:
             )
         self._vectors[client], self._layouts[client] = vector, layout
 
-    def close_masked(self) -> tuple[list[int], dict[int, str]]:
-        """Return the clients whose sum it will be, and why others' vectors are left out."""
+    def close_masked(self, expected: Layout | None = None) -> tuple[list[int], dict[int, str]]:
+        """Return the clients whose sum it will be, and why others' vectors are left out.
+
+        Vectors must be laid out as ``expected``, or as most are where that is not known.
+        """
         refused = {}
-        if self._layouts:
-            common = Counter(self._layouts[c] for c in sorted(self._layouts)).most_common(1)[0][0]
-            for client, layout in list(self._layouts.items()):
-                if layout != common:
-                    refused[client] = f"its arrays are {layout}, most clients' {common}"
-                    del self._vectors[client], self._layouts[client]
+        if expected is None and self._layouts:
+            expected = Counter(self._layouts[c] for c in sorted(self._layouts)).most_common(1)[0][0]
+        for client, layout in list(self._layouts.items()):
+            if layout != expected:
+                refused[client] = f"its arrays are {layout}, not {expected}"
+                del self._vectors[client], self._layouts[client]
         survivors = sorted(self._vectors)
         self._enough(survivors, "sent a masked vector")
         self._all_recoverable(survivors)

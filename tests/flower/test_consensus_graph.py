@@ -47,6 +47,14 @@ def test_flowers_simulation_gives_the_same_bits(tmp_path):
     assert (tmp_path / "flower" / "report.html").is_file()
 
 
+def test_secure_sums_in_flowers_simulation_give_the_same_bits(tmp_path):
+    # Masks are drawn anew by every client; the sum they hide is exact.
+    settings = {"method": "fedavg", "secure-aggregation": True, "clients": 4, "nodes": 10}
+    here = run(STUDY, settings, out=tmp_path / "local")
+    there = run(STUDY, settings, out=tmp_path / "flower", engine="flower")
+    assert_same_bits(here, there)
+
+
 def test_a_run_stopped_here_goes_on_in_flowers_simulation(tmp_path, monkeypatch):
     # Momentum of the paper's mode lives with the clients: the hardest state to resume.
     settings = {
@@ -91,13 +99,16 @@ def test_real_processes_with_their_own_files_give_the_same_result(tmp_path):
         rows = rng.normal(size=(40, 6)) @ mixing
         header = ",".join(f"region-{i}" for i in range(6))
         np.savetxt(data / f"{name}.csv", rows, delimiter=",", header=header, comments="")
-    settings = {"rounds": 2, "tolerance": 0.0, "clients": 2}
+    settings = {"rounds": 2, "tolerance": 0.0}
     here = run(STUDY, settings, data=data, out=tmp_path / "local")
 
     out = tmp_path / "deployed"
-    run_config = make_run_config(STUDY, settings) | {"out": str(out), "report": True}
-    # Started in the other order: clients are ordered by name, not by arrival.
+    run_config = make_run_config(STUDY, {**settings, "clients": 3})
+    run_config |= {"out": str(out), "report": True}
+    # Started in the other order: clients are ordered by name, not by arrival. The third device's
+    # owner wants privacy, which this run does not offer: it refuses and the others go on.
     nodes = [{"data-path": str(data / f"{name}.csv")} for name in ("hospital", "clinic")]
+    nodes.append({**nodes[0], "name": "strict", "require-privacy": True})
     with Deployment(nodes) as deployment:
         deployment.run(app_folder(), run_config, timeout=300).check()
     there = RunResult.load(out)
@@ -105,7 +116,8 @@ def test_real_processes_with_their_own_files_give_the_same_result(tmp_path):
     assert [c["name"] for c in there.clients] == ["clinic", "hospital"]
     assert there.variables == [f"region-{i}" for i in range(6)]
     assert_same_bits(here, there)
-    assert (out / "report.html").is_file()
+    assert any("strict: this device requires privacy='sound'" in note for note in there.notes)
+    assert "strict: this device requires privacy" in (out / "report.html").read_text()
 
 
 def test_kill_nine_and_resume_from_the_command_line(tmp_path):

@@ -40,6 +40,11 @@ def test_sigma_and_epsilon_are_inverse(epsilon, delta, sensitivity):
     assert gaussian_delta(sigma * (1 - 1e-8), epsilon, sensitivity) > delta
 
 
+def test_the_known_value():
+    assert gaussian_sigma(1.0, 1e-5, 1.0) == pytest.approx(3.7306, abs=5e-5)
+    assert gaussian_sigma(1.0, 1e-5, 7.0) == pytest.approx(7 * 3.730631634816, abs=1e-9)
+
+
 def test_it_needs_less_noise_than_the_classic_formula():
     for epsilon in (0.1, 0.5, 1.0):
         assert gaussian_sigma(epsilon, 1e-5, 1.0) < classic_gaussian_sigma(epsilon, 1e-5, 1.0)

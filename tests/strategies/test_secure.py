@@ -183,6 +183,17 @@ def test_another_layout_than_most_is_left_out():
     assert "(2, 4)" in found.failures[1]
 
 
+def test_a_layout_that_is_asked_for_is_insisted_on_even_against_most():
+    nodes = configs(5, node1={"shape": 4}, node2={"shape": 4}, node3={"shape": 4})
+    with LocalGrid(app, nodes, {}) as grid:
+        payloads, clients = {i: payload() for i in range(5)}, clients_of(grid, 5)
+        wanted = {"sum": (4,), "other": (2, 3)}
+        with pytest.raises(
+            StudyError, match=r"2 of 5 clients sent a masked vector.*threshold is 3"
+        ):
+            SecureSum().gather(grid, payloads, clients, 1, 5.0, layout=wanted)
+
+
 def test_an_overflow_is_the_clients_failure():
     found = gather(5, nodes=configs(5, node1={"huge": True}))
     check(found, [0, 2, 3, 4])
@@ -277,3 +288,5 @@ def test_settings_that_protect_nobody_are_refused():
     with pytest.raises(ValueError, match="more than half"):
         gather(5, secure=SecureSum(threshold=2))
     assert Plan(5, 4, 3).survivors == 3
+    # More neighbours than clients is the complete graph.
+    check(gather(5, secure=SecureSum(neighbours=1000)), range(5))
