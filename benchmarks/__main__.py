@@ -23,6 +23,7 @@ from sim.record import write_atomically
 BENCHMARKS = {
     "engine": "benchmarks.engine",
     "smooth-graph": "benchmarks.smooth_graph",
+    "secure-aggregation": "benchmarks.secure_aggregation",
 }
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -83,14 +83,14 @@ def _measure(clients: int, entries: int) -> dict[str, Any]:
     with_keys = limit + _agreement_limit(2 * neighbours)
     up, plain = statistics.median(clock.up), 8 * entries
     return {
-        "name": f"secure sum, {clients} x {entries:,}",
+        "name": "secure-aggregation",
         "ours": 1e3 * ours,
         "peer": 1e3 * limit,
         "peer_version": f"AES-256-CTR alone, cryptography {metadata.version('cryptography')}",
         "ratio": limit / ours,
         "unit": "ms a client",
         "setting": (
-            f"{neighbours} neighbours, threshold {server.plan.threshold}; ratio = limit / ours, "
+            f"{clients} clients x {entries:,}, {neighbours} neighbours, threshold {server.plan.threshold}; ratio = limit / ours, "
             "0.5 is twice the time of making the masks"
         ),
         "limit_with_keys": 1e3 * with_keys,

@@ -69,7 +69,9 @@ class SumStrategy(StudyStrategy[Summands]):
         if self.secure is None:
             return super().gather(grid, server_round)
         asked = {c: self.payload(server_round, c) for c in self.participants(server_round)}
-        found = self.secure.gather(grid, asked, self.clients, server_round, self.plan.timeout)
+        found = self.secure.gather(
+            *(grid, asked, self.clients, server_round, self.plan.timeout), layout=self.layout()
+        )
         self._check(found.total)
         answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
         self._note_failures(server_round, answers)

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from .ring import Words
 
 SEED_BYTES = 32
-# 1 MiB: stays in a core's cache between making and adding, and bounds the memory.
-_CHUNK = 1 << 17
+# 256 KiB: stays in a core's cache between making and adding, and bounds the memory.
+_CHUNK = 1 << 15
 _COUNTER = bytes(16)
 
 
