@@ -90,8 +90,9 @@ def _measure(clients: int, entries: int) -> dict[str, Any]:
         "ratio": limit / ours,
         "unit": "ms a client",
         "setting": (
-            f"{clients} clients x {entries:,}, {neighbours} neighbours, threshold {server.plan.threshold}; ratio = limit / ours, "
-            "0.5 is twice the time of making the masks"
+            f"{clients} clients x {entries:,}, {neighbours} neighbours, threshold "
+            f"{server.plan.threshold}; ratio = limit / ours, 0.5 is twice the time of making the "
+            "masks"
         ),
         "limit_with_keys": 1e3 * with_keys,
         "ratio_with_keys": with_keys / ours,
