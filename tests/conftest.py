@@ -4,11 +4,18 @@ import logging
 import os
 
 import pytest
+from hypothesis import settings
 
 # Before Flower is imported anywhere: nothing phones home.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")
+
+# The same examples in every run: a red test is red for everyone. Search for new ones with
+# HYPOTHESIS_PROFILE=search.
+settings.register_profile("repeat", derandomize=True)
+settings.register_profile("search", derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
 @pytest.fixture(autouse=True)
