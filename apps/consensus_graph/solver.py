@@ -76,9 +76,11 @@ def solve(
     curvature = 4.0 * beta + pull
     if not curvature > 0.0:
         raise ValueError(f"beta={beta} with pull={pull} leaves (13) unbounded; use beta > 0")
-    linear = adjacency(2.0 * z if consensus is None else 2.0 * z - pull * consensus)
+    slopes = 2.0 * z if consensus is None else 2.0 * z - pull * consensus
+    linear = adjacency(slopes)
+    np.fill_diagonal(linear, np.inf)  # no self-loops
     iterations, y = 0, None
-    for stage in _stages(linear, alpha, curvature):
+    for stage in _stages(slopes, alpha, curvature):
         dual = _DualProblem(linear, alpha, stage)
         point = dual.at(_start(z, alpha, stage, pull, consensus, d) if y is None else y)
         enough = tolerance if stage == curvature else _STAGE_TOLERANCE
@@ -87,7 +89,7 @@ def solve(
     return LocalSolution(edge_vector(point.weights), point.gap, iterations)
 
 
-def _stages(linear: NDArray[np.float64], alpha: float, curvature: float) -> list[float]:
+def _stages(slopes: Vector, alpha: float, curvature: float) -> list[float]:
     """Return the curvatures to solve for, one after the other, the wanted one last.
 
     How hard (13) is depends on kappa = (2 zbar)^2 / (alpha c) alone. Far from 1, as for data in
@@ -96,7 +98,7 @@ def _stages(linear: NDArray[np.float64], alpha: float, curvature: float) -> list
     error of w(y) grows as kappa: the gap is below 1e-8 of the objective up to 1e10, and measured
     below 1e-3 of it up to 3e15.
     """
-    size = float(np.mean(np.abs(linear)))
+    size = float(np.mean(np.abs(slopes)))
     kappa = (size / alpha) * (size / curvature)
     if not kappa < _LARGEST_KAPPA:
         raise FloatingPointError(
@@ -149,8 +151,7 @@ class _DualProblem:
     """The dual function of (13), on d x d matrices: dense, contiguous, no scatter."""
 
     def __init__(self, linear: NDArray[np.float64], alpha: float, curvature: float) -> None:
-        self.linear = linear.copy()
-        np.fill_diagonal(self.linear, np.inf)  # no self-loops
+        self.linear = linear
         self.alpha = alpha
         self.curvature = curvature
 
