@@ -79,10 +79,13 @@ def _truth(
     config: ConsensusGraphConfig, seed: int, strategy: ConsensusGraph | AveragedGraph
 ) -> Truth | None:
     """Return the graphs behind the clients' data, where that was made by this study."""
-    if not all(client.synthetic for client in strategy.clients):
+    partitions = [client.partition for client in strategy.clients]
+    # Both are the clients' word: one that lies must not stop the run.
+    known = all(client.synthetic for client in strategy.clients)
+    if not known or not all(0 <= partition < config.clients for partition in partitions):
         return None
     whole = _synthetic_truth(config, seed)
-    return Truth(whole.consensus, whole.weights[[c.partition for c in strategy.clients]])
+    return Truth(whole.consensus, whole.weights[partitions])
 
 
 _synthetic_truth = lru_cache(maxsize=4)(synthetic_truth)

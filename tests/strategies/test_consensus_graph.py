@@ -191,6 +191,18 @@ def test_a_node_that_cannot_be_enrolled_is_named():
         run(STUDY, SMALL, faults={1: Raise(category="query", text="no such table")})
 
 
+def test_a_client_that_lies_about_its_partition_does_not_stop_the_run():
+    def far_away(message):
+        message.content["client"]["partition"] = 10**6
+        return message
+
+    fault = {1: Nonsense(change=far_away, category="query")}
+    result = run(STUDY, SMALL, faults=fault)
+    assert result.status == "completed"
+    assert [c["name"] for c in result.clients][-1] == "client-2"
+    assert "mcc" not in result.headline  # the truth about such a client is not known
+
+
 def test_a_forgetful_node_answers_as_before():
     kept = run(STUDY, SMALL)
     restarted = run(
