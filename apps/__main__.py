@@ -7,6 +7,7 @@ import logging
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -98,9 +99,9 @@ def _list(options: argparse.Namespace, console: Console) -> None:
     from apps.runner import config_class
 
     for study in apps.STUDIES:
-        module = sys.modules.get(apps.STUDIES[study]) or apps.study_module(study, "config")
-        package = sys.modules[module.__name__.removesuffix(".config")]
-        about = (package.__doc__ or "").strip().removeprefix(f"{study}: ")
+        about = (
+            (import_module(apps.STUDIES[study]).__doc__ or "").strip().removeprefix(f"{study}: ")
+        )
         console.print(f"[bold]{study}[/]  {about}")
         settings = config_class(study)().settings()
         console.print("  settings: " + ", ".join(f"{k}={v}" for k, v in settings.items()))

@@ -4,7 +4,7 @@ A strategy for a new study subclasses `StudyStrategy` and writes five small meth
 
     begin(clients)               set up the arrays once the clients are known
     payload(round, client)       the record sent to one client in one round
-    read_reply(client, content)  check one client's reply; raise BadReply to reject it
+    read_reply(client, content)  check one client's reply; an error (BadReply) rejects it
     update(round, replies)       the update rule; returns the round's metrics
     state() / restore(...)       the arrays a checkpoint must hold
 
@@ -33,8 +33,9 @@ from privacy.ledger import Ledger
 
 from . import wire
 from .checkpoint import Checkpoint, CheckpointError, Snapshot
-from .enrolment import BadReply, Client, StudyError, enrol
+from .enrolment import Client, StudyError, enrol
 from .exchange import Answers, exchange
+from .wire import BadReply
 
 __all__ = ["BadReply", "Client", "RoundPlan", "Row", "StudyError", "StudyStrategy"]
 

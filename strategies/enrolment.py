@@ -11,6 +11,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from .exchange import Answers, exchange
+from .wire import BadReply
 
 log = logging.getLogger("trellis.strategy")
 
@@ -19,10 +20,6 @@ _LONGEST_REASON = 1000
 
 class StudyError(RuntimeError):
     """A run that cannot go on; the message says why and what to do."""
-
-
-class BadReply(ValueError):
-    """A reply that is rejected; the round goes on without it."""
 
 
 @dataclass

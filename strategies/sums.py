@@ -24,8 +24,6 @@ from .secure import SecureSum
 
 Summands = dict[str, NDArray[np.float64]]
 
-_LARGEST_ENTRY = 1e100  # beyond this a sum overflows
-
 
 class SumStrategy(StudyStrategy[Summands]):
     """A strategy whose update rule is a function of the sum of the clients' replies.
@@ -85,13 +83,4 @@ class SumStrategy(StudyStrategy[Summands]):
         if set(arrays) != set(layout):
             raise BadReply(f"holds {sorted(arrays)}, not {sorted(layout)}")
         for name, array in arrays.items():
-            if array.shape != layout[name] or array.dtype != np.float64:
-                raise BadReply(
-                    f"{name} is {array.dtype} of shape {array.shape}, not float64 of shape "
-                    f"{layout[name]}"
-                )
-            if not np.all(np.isfinite(array)):
-                bad = np.sum(~np.isfinite(array))
-                raise BadReply(f"{name} has {bad} entries that are not finite")
-            if array.size and np.max(np.abs(array)) > _LARGEST_ENTRY:
-                raise BadReply(f"{name} has an entry of size {np.max(np.abs(array)):g}")
+            wire.check_reals(array, name, layout[name])

@@ -23,6 +23,11 @@ RecordType = ArrayRecord | ConfigRecord | MetricRecord
 
 _STYPE = "numpy.ndarray"
 _MAGIC = b"\x93NUMPY"
+_LARGEST_ENTRY = 1e100  # beyond this a sum of squares overflows
+
+
+class BadReply(ValueError):
+    """A reply that is rejected; the round goes on without it."""
 
 
 @lru_cache(maxsize=256)
@@ -81,6 +86,24 @@ def _view(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], start: int)
             f"the record carries {len(data) - start}"
         )
     return np.frombuffer(data, dtype, count, start).reshape(shape)
+
+
+def check_reals(array: NDArray[Any], name: str, shape: tuple[int, ...]) -> None:
+    """Refuse what is not a float64 array of ``shape`` with finite entries that can be summed.
+
+    Raises
+    ------
+    BadReply
+        Names the array and what is wrong with it.
+    """
+    if array.shape != shape or array.dtype != np.float64:
+        raise BadReply(
+            f"{name} is {array.dtype} of shape {array.shape}, not float64 of shape {shape}"
+        )
+    if not np.all(np.isfinite(array)):
+        raise BadReply(f"{name} has {np.sum(~np.isfinite(array))} entries that are not finite")
+    if array.size and np.max(np.abs(array)) > _LARGEST_ENTRY:
+        raise BadReply(f"{name} has an entry of size {np.max(np.abs(array)):g}")
 
 
 def record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
