@@ -122,9 +122,8 @@ class StudyRun(Generic[Config]):
         if strategy.clients:
             result.variables = strategy.clients[0].variables
         if not progress.converged and result.status == "completed" and self.config.tolerance > 0:
-            change = progress.rows[-1]["change"] if progress.rows else float("nan")
             result.notes.append(
-                f"Stopped at rounds={self.config.rounds} with a relative change of {change:.2g}, "
+                f"Stopped at rounds={self.config.rounds} with {strategy.shortfall()}, "
                 f"above tolerance={self.config.tolerance:g}: raise rounds for a converged result."
             )
         result.notes += [f"A device refused to take part: {text}" for text in strategy.refusals]

@@ -79,6 +79,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
     checkpoint : where to keep snapshots; None keeps none
     on_round : called with every round's metrics
     evaluate : called with `state` after every round; returns more metrics, from a known truth
+    on_enrolled : called with the clients before the first round
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         checkpoint: Checkpoint | None = None,
         on_round: Callable[[Row], None] | None = None,
         evaluate: Callable[[Mapping[str, NDArray[Any]]], Row] | None = None,
+        on_enrolled: Callable[[Sequence[Client]], None] | None = None,
     ) -> None:
         self.plan = plan
         self.ledger = ledger or Ledger("none")
@@ -97,6 +99,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.checkpoint = checkpoint
         self.on_round = on_round or (lambda row: None)
         self.evaluate = evaluate or (lambda state: {})
+        self.on_enrolled = on_enrolled or (lambda clients: None)
         self.clients: list[Client] = []
         self.refusals: list[str] = []
         self.progress = _Progress()
@@ -140,6 +143,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.clients, self.refusals = enrolled.clients, enrolled.refusals
         self.progress.bytes_up += enrolled.traffic.bytes_up
         self.progress.bytes_down += enrolled.traffic.bytes_down
+        self.on_enrolled(self.clients)
         self.begin(self.clients)
         first = 1
         if snapshot is not None:
@@ -147,7 +151,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
             first = snapshot.server_round + 1
             log.info("resumed after round %d", snapshot.server_round)
         for server_round in range(first, self.plan.rounds + 1):
-            if self.progress.converged:
+            if self.progress.converged or self.exhausted():
                 break
             self._round(grid, server_round)
 
@@ -158,7 +162,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.progress.rows.append(row)
         self.progress.converged = self._has_converged(row)
         if self.checkpoint:
-            last = self.progress.converged or server_round == self.plan.rounds
+            last = self.progress.converged or self.exhausted() or server_round == self.plan.rounds
             if last or self.checkpoint.due():
                 self.checkpoint.save(self._snapshot(server_round))
         log.info(
@@ -220,6 +224,15 @@ class StudyStrategy(Strategy, Generic[Reply]):
     def settled(self, row: Row) -> bool:
         """Return whether another round would change nothing that matters."""
         return row["change"] <= self.plan.tolerance
+
+    def exhausted(self) -> bool:
+        """Return whether to stop though nothing is settled, before the plan's last round."""
+        return False
+
+    def shortfall(self) -> str:
+        """Return, for a run that stopped early, what is still above the tolerance."""
+        change = self.progress.rows[-1]["change"] if self.progress.rows else float("nan")
+        return f"a relative change of {change:.2g}"
 
     def _has_converged(self, row: Row) -> bool:
         # With sampling a quiet round says little: wait until everyone had a turn. So does one with

@@ -84,7 +84,7 @@ def audit_paper(config: ConsensusGraphConfig, trials: int, seed: int) -> Finding
     pair = neighbours(config, seed)
     known = [release_statistic(config, seed, _NODE, _table(signals)) for signals in pair]
     _, event = paper_noise(config, seed, _NODE, known[0], 1)
-    steps = [last_step(config, one.z) for one in known]
+    steps = [last_step(config, one.values) for one in known]
     releases = [Noisy(point, length * event.sigma, True) for point, length in steps]
     return _finding("paper, one round", config, event, releases, trials, seed)
 

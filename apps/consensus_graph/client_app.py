@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from apps.statistic import Statistic
 from privacy.budget import Policy, PrivacyRefused
 from privacy.events import PrivacyEvent
 from privacy.secagg.client import Summands, register
@@ -21,7 +22,7 @@ from strategies import wire
 from .config import ConsensusGraphConfig
 from .data import client_table
 from .problem import Vector, objective
-from .release import Statistic, load_momentum, paper_noise, release_statistic, save_momentum
+from .release import load_momentum, paper_noise, release_statistic, save_momentum
 from .solver import accelerated_steps, solve
 
 app = ClientApp()
@@ -62,7 +63,7 @@ def train(message: Message, context: Context) -> Message:
     config, statistic, w, events = _update(message, context)
     content = RecordDict({"arrays": wire.record({"weights": w}), **_as_records(events)})
     if config.privacy != "paper":  # there the objective would tell of the raw data
-        value = objective(w, statistic.z, config.alpha, config.beta)
+        value = objective(w, statistic.values, config.alpha, config.beta)
         content["metrics"] = MetricRecord({"objective": value})
     return Message(content, reply_to=message)
 
@@ -70,11 +71,11 @@ def train(message: Message, context: Context) -> Message:
 def summands(message: Message, context: Context) -> Summands:
     """Return what this client adds to fedavg's sums: everything times its number of signals."""
     config, statistic, w, events = _update(message, context)
-    value = objective(w, statistic.z, config.alpha, config.beta)
+    value = objective(w, statistic.values, config.alpha, config.beta)
     count = float(statistic.count)
     arrays = {
         "weights": count * w,
-        "slope": count * 2.0 * statistic.z,
+        "slope": count * 2.0 * statistic.values,
         "objective": np.array([count * value]),
         "count": np.array([count]),
     }
@@ -98,7 +99,7 @@ def _update(
     server_round, pull = int(order["round"]), float(order["pull"])  # type: ignore[arg-type]
 
     # FedAvg replaces the slope of this client's data by the mean slope.
-    z = 0.5 * arrays["slope"] if "slope" in arrays else statistic.z
+    z = 0.5 * arrays["slope"] if "slope" in arrays else statistic.values
     events = list(statistic.events)
     if config.local_steps == 0:
         w = solve(z, config.alpha, config.beta, pull, arrays["consensus"]).w

@@ -19,21 +19,18 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-
 import numpy as np
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import Context
 
-from privacy.budget import DeviceLedger, Policy
-from privacy.discrete import plan_release
+from apps.statistic import Release, Statistic
+from privacy.budget import Policy
 from privacy.events import PrivacyEvent
-from privacy.gaussian import classic_gaussian_sigma, gaussian_sigma
-from privacy.noise import NoiseSource, device_secret, fresh_noise, release_noise
+from privacy.gaussian import classic_gaussian_sigma
+from privacy.noise import NoiseSource, fresh_noise
 from sim.node import Node
 from sim.record import write_atomically
 from sim.seeds import generator
-from sim.tables import DataError, Table
+from sim.tables import Table
 from strategies import wire
 
 from .config import ConsensusGraphConfig
@@ -81,33 +78,6 @@ def statement(config: ConsensusGraphConfig) -> dict[str, str]:
     return {**STATEMENTS[config.privacy], **secure}
 
 
-@dataclass(frozen=True)
-class Statistic:
-    """A client's zbar (p,) as it may be used, how many signals it stands for, and its release."""
-
-    z: Vector
-    count: int
-    events: tuple[PrivacyEvent, ...]
-
-    def keep(self, state: RecordDict) -> None:
-        """Store the statistic in a node's ``context.state``."""
-        state["statistic"] = wire.record({"z": self.z})
-        state["statistic-count"] = ConfigRecord({"count": self.count})
-        for event in self.events:
-            state["statistic-event"] = ConfigRecord(event.as_record())
-
-    @classmethod
-    def from_records(cls, state: RecordDict) -> Statistic:
-        """Return what `keep` stored."""
-        z = wire.unpack(state.array_records["statistic"]["z"])
-        count = int(state.config_records["statistic-count"]["count"])  # type: ignore[arg-type]
-        events: tuple[PrivacyEvent, ...] = ()
-        if "statistic-event" in state:
-            record = dict(state.config_records["statistic-event"])
-            events = (PrivacyEvent.from_record(record),)
-        return cls(z, count, events)
-
-
 def release_statistic(
     config: ConsensusGraphConfig, seed: int, node: Node, table: Table, policy: Policy | None = None
 ) -> Statistic:
@@ -128,64 +98,17 @@ def release_statistic(
     z = statistic(table.values, config.clip)
     if config.privacy == "paper":
         return Statistic(z, count, ())
-    release = _Release(config, count, z.size)
-    if node.simulated:
-        noisy = release.apply(z, generator(seed, "release", node.partition))
-    else:
-        noisy = _release_on_device(release, node, table, z, policy)
-    return Statistic(noisy, count, (release.event,))
-
-
-def _release_on_device(
-    release: _Release, node: Node, table: Table, z: Vector, policy: Policy
-) -> Vector:
-    """Release zbar with noise from the device's secret, its ledger written before and after."""
-    if node.state_path is None:
-        raise DataError(f"{node.name}: no folder for its secret; set state-path in --node-config")
-    secret = device_secret(node.state_path)
-    description = (ConsensusGraphConfig.study, table.digest(), release.description())
-    # The device's name for this release; the server must not see a fingerprint of the data.
-    name = release_noise(secret, "name", *description).bytes(12).hex()
-    ledger = DeviceLedger(node.state_path, policy)
-    ledger.reserve(replace(release.event, name=name))
-    noisy = release.apply(z, release_noise(secret, *description))
-    ledger.commit(name)
-    return noisy
-
-
-class _Release:
-    """The one noisy release of a client's statistic: its noise, and what the ledger says of it."""
-
-    def __init__(self, config: ConsensusGraphConfig, count: int, size: int) -> None:
-        distance = sensitivity(config.clip, count)
-        self.config = config
-        # A grid so fine that rounding adds a thousandth to the sensitivity.
-        self.grid = 2.0 ** math.floor(math.log2(1e-3 * distance / math.sqrt(size)))
-        if config.noise == "discrete":
-            self.plan = plan_release(self.grid, config.epsilon, config.delta, distance, size)
-            sigma, distance = self.plan.sigma, self.plan.sensitivity
-        else:
-            sigma = gaussian_sigma(config.epsilon, config.delta, distance)
-        self.event = PrivacyEvent(
-            name="statistic",
-            what=f"clipped mean of the squared differences between nodes, {count} signals",
-            round=0,
-            epsilon=config.epsilon,
-            delta=config.delta,
-            sigma=sigma,
-            sensitivity=distance,
-            mechanism="discrete-gaussian" if config.noise == "discrete" else "gaussian",
-        )
-
-    def description(self) -> str:
-        """Return what tells this release from any other of the same data."""
-        return f"{self.event.what}, clip {self.config.clip!r}, {self.event!r}"
-
-    def apply(self, z: Vector, source: NoiseSource) -> Vector:
-        """Return the noisy statistic."""
-        if self.config.noise == "discrete":
-            return self.plan.apply(z, source)
-        return z + self.event.sigma * source.standard_normal(z.size)
+    release = Release(
+        config.study,
+        f"clipped mean of the squared differences between nodes, {count} signals",
+        z.size,
+        sensitivity(config.clip, count),
+        config.epsilon,
+        config.delta,
+        config.noise,
+        details=f"clip {config.clip!r}",
+    )
+    return Statistic(release.of(z, table, node, seed, policy), count, (release.event,))
 
 
 def paper_noise(
@@ -209,7 +132,7 @@ def paper_noise(
         epsilon=epsilon,
         delta=delta,
     )
-    return sigma * source.standard_normal(known.z.size), event
+    return sigma * source.standard_normal(known.values.size), event
 
 
 def save_momentum(node: Node, context: Context, server_round: int, before: Vector) -> None:

@@ -68,7 +68,7 @@ def test_the_audit_draws_what_the_client_releases():
     released = [release_statistic(config, seed, node, table) for seed in range(400)]
     clean = statistic(data, config.clip)
     drawn = Noisy(clean, released[0].events[0].sigma, False).draw(400, np.random.default_rng(0))
-    residual = np.array([one.z for one in released]) - clean
+    residual = np.array([one.values for one in released]) - clean
     assert residual.std() == pytest.approx((drawn - clean).std(), rel=0.03)
     assert abs(residual.mean()) < 0.05 * residual.std()
 

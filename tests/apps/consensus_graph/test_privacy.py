@@ -9,11 +9,13 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from apps import client_app, run
+from apps import statistic as shared
 from apps.consensus_graph import client_app as study_client
 from apps.consensus_graph import release
 from apps.consensus_graph.config import ConsensusGraphConfig
 from apps.consensus_graph.problem import sensitivity, statistic
 from apps.runner import make_run_config
+from apps.statistic import Statistic
 from privacy.gaussian import gaussian_sigma
 from privacy.noise import device_secret, release_noise
 from sim.grid import LocalGrid
@@ -28,13 +30,14 @@ SOUND = {"privacy": "sound", "epsilon": 2.0, "delta": 1e-6, "nodes": 6, "clients
 @pytest.mark.parametrize("extra", [{}, {"local-steps": 7, "rounds": 30}, {"rounds": 2}])
 def test_one_noise_draw_a_client_whatever_the_rounds_and_steps(monkeypatch, extra):
     drawn = []
-    original = release.generator
+    original = shared.generator
 
     def counting(seed, purpose, partition=0, server_round=0):
         if purpose in ("release", "gradient noise"):
             drawn.append((purpose, partition))
         return original(seed, purpose, partition, server_round)
 
+    monkeypatch.setattr(shared, "generator", counting)
     monkeypatch.setattr(release, "generator", counting)
     result = run(STUDY, {**SOUND, "tolerance": 0.0, **extra})
     assert sorted(drawn) == [("release", 0), ("release", 1), ("release", 2)]
@@ -64,7 +67,7 @@ def test_the_noise_has_the_deviation_the_ledger_claims(tmp_path):
         Node("b", 0, tmp_path / "b.csv", tmp_path, False),
     ):
         noisy = release.release_statistic(config, 1, node, table)
-        noise = (noisy.z - clean) / sigma
+        noise = (noisy.values - clean) / sigma
         assert abs(noise.mean()) < 0.15
         assert noise.std() == pytest.approx(1.0, abs=0.08)
 
@@ -106,7 +109,7 @@ def test_every_message_is_a_function_of_the_release_alone():
     answers = []
     for partition in (0, 1):
         state = RecordDict()
-        release.Statistic(z, 50, ()).keep(state)
+        Statistic(z, 50, ()).keep(state)
         context = Context(
             1,
             2,
@@ -132,14 +135,16 @@ def test_on_a_device_the_release_survives_a_restart_and_differs_between_devices(
     table = Table(values, tuple("abcdef"), "test")
     here = Node("a", 0, tmp_path / "a.csv", tmp_path / "here", False)
     there = Node("a", 0, tmp_path / "a.csv", tmp_path / "there", False)
-    first = release.release_statistic(config, 1, here, table).z
-    again = release.release_statistic(config, 99, here, table).z  # the server's seed has no part
+    first = release.release_statistic(config, 1, here, table).values
+    again = release.release_statistic(
+        config, 99, here, table
+    ).values  # the server's seed has no part
     assert first.tobytes() == again.tobytes()
-    assert not np.allclose(first, release.release_statistic(config, 1, there, table).z)
+    assert not np.allclose(first, release.release_statistic(config, 1, there, table).values)
     other = ConsensusGraphConfig.from_settings({**SOUND, "epsilon": 2.5})
     scaled = release.release_statistic(other, 1, here, table)
     clean = statistic(values, 25.0)
-    ratio = (scaled.z - clean) / (first - clean)
+    ratio = (scaled.values - clean) / (first - clean)
     assert np.std(ratio) > 0.1  # independent noise, not the same noise on another scale
 
 
@@ -220,9 +225,9 @@ def test_a_device_never_takes_data_or_noise_from_the_server(tmp_path):
 def test_records_survive_the_state():
     state = RecordDict()
     event = release.PrivacyEvent("statistic", "x", 0, 1.0, 1e-5, 1.5, 0.5)
-    release.Statistic(np.arange(3.0), 7, (event,)).keep(state)
-    back = release.Statistic.from_records(state)
+    Statistic(np.arange(3.0), 7, (event,)).keep(state)
+    back = Statistic.from_records(state)
     assert isinstance(state["statistic"], ArrayRecord)
-    np.testing.assert_array_equal(back.z, np.arange(3.0))
+    np.testing.assert_array_equal(back.values, np.arange(3.0))
     assert back.count == 7
     assert back.events == (event,)
