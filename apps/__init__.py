@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 STUDIES = {
     "consensus-graph": "apps.consensus_graph",
+    "joint-precision": "apps.joint_precision",
 }
 
 

@@ -136,9 +136,8 @@ def test_on_a_device_the_release_survives_a_restart_and_differs_between_devices(
     here = Node("a", 0, tmp_path / "a.csv", tmp_path / "here", False)
     there = Node("a", 0, tmp_path / "a.csv", tmp_path / "there", False)
     first = release.release_statistic(config, 1, here, table).values
-    again = release.release_statistic(
-        config, 99, here, table
-    ).values  # the server's seed has no part
+    # The server's seed has no part in it.
+    again = release.release_statistic(config, 99, here, table).values
     assert first.tobytes() == again.tobytes()
     assert not np.allclose(first, release.release_statistic(config, 1, there, table).values)
     other = ConsensusGraphConfig.from_settings({**SOUND, "epsilon": 2.5})

@@ -1,0 +1,160 @@
+"""The client of joint-precision: message in, message out.
+
+Stateless but for one thing: the client's correlation matrix S, computed from its data at enrolment,
+stays in ``context.state``, so the data is read once. With ``privacy = "sound"`` what stays there
+comes from a noised tau and nothing else is ever computed from the data.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from privacy.budget import Policy, PrivacyRefused
+from sim.node import Node
+from sim.seeds import generator
+from strategies import wire
+from strategies.precision_wire import Stepped, read_step_order, screening_reply, step_reply
+
+from .config import JointPrecisionConfig
+from .data import client_table
+from .problem import LocalProblem
+from .release import Correlation, release_correlation, subsample_correlation
+from .solver import solve_alone
+
+app = ClientApp()
+
+
+@app.query("enrol")
+def enrol(message: Message, context: Context) -> Message:
+    """Tell who this client is: name, number of samples, names of the variables; or refuse."""
+    config = JointPrecisionConfig.from_run_config(context.run_config)
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    table = client_table(config, seed, node)
+    try:
+        policy = Policy.from_node_config(context.node_config)
+        if config.method == "pooled":
+            _permit_raw_data(node, policy)
+        else:
+            # While the data is at hand: no later message needs to read it.
+            release_correlation(config, seed, node, table, policy).keep(context.state)
+    except PrivacyRefused as refusal:
+        who = ConfigRecord({"name": node.name, "refused": str(refusal)})
+        return Message(RecordDict({"client": who}), reply_to=message)
+    who = ConfigRecord(
+        {
+            "name": node.name,
+            "partition": node.partition,
+            "count": int(table.values.shape[0]),
+            "variables": list(table.columns),
+            "synthetic": node.data_path is None,
+        }
+    )
+    return Message(RecordDict({"client": who}), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Do what the order asks: show large entries of S, take a step, solve alone, send the data."""
+    config = JointPrecisionConfig.from_run_config(context.run_config)
+    content = _TASKS[str(message.content.config_records["order"]["task"])](
+        config, message.content, context
+    )
+    return Message(content, reply_to=message)
+
+
+def _screen(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:
+    """Return the entries of S that may connect two variables."""
+    known = _correlation(config, context)
+    cut = float(asked.config_records["order"]["cut"])  # type: ignore[arg-type]
+    reply = screening_reply(known.matrix, cut, known.smallest, config.wire)
+    return _with_releases(reply, known)
+
+
+def _step(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:
+    """Return Omega (14) and this client's terms of the certificate."""
+    known = _correlation(config, context)
+    began = time.perf_counter()
+    order = read_step_order(asked, len(known.matrix))
+    if order.replicate:
+        known = _subsample(config, context, order.replicate)
+    step = LocalProblem(known.matrix, order.blocks).step(order.psi, order.point, order.ratio)
+    seconds = time.perf_counter() - began
+    found = Stepped(step.omega, step.loss, step.log_det, known.smallest, seconds)
+    return _with_releases(step_reply(found, config.wire), known)
+
+
+def _solve_alone(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:
+    """Return this client's own matrices at every point of the path."""
+    known = _correlation(config, context)
+    points = wire.arrays(asked["arrays"])["points"]
+    psi, omega, losses, gaps = solve_alone(config, known.matrix, points[:, 0])
+    arrays = {
+        "psi": psi,
+        "omega": omega,
+        "losses": losses,
+        "gaps": gaps,
+        "smallest": np.array(known.smallest),
+    }
+    return _with_releases(RecordDict({"arrays": wire.record(arrays)}), known)
+
+
+def _send_data(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:
+    """Return the raw data: in a simulation only."""
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    _permit_raw_data(node, Policy.from_node_config(context.node_config))
+    table = client_table(config, seed, node)
+    return RecordDict({"arrays": wire.record({"data": np.ascontiguousarray(table.values)})})
+
+
+_TASKS = {"screen": _screen, "step": _step, "alone": _solve_alone, "data": _send_data}
+
+
+def _permit_raw_data(node: Node, policy: Policy) -> None:
+    policy.permit("none")
+    if not node.simulated:
+        raise PrivacyRefused(
+            f"{node.name}: method='pooled' asks for the raw data, which never leaves a device; it "
+            "is a reference for simulations"
+        )
+
+
+def _correlation(config: JointPrecisionConfig, context: Context) -> Correlation:
+    """Return S from ``context.state``, or from the data where a restart has emptied that."""
+    if config.method == "pooled":
+        raise ValueError("method='pooled' computes no correlation on the client")
+    if "statistic" in context.state:
+        return Correlation.from_records(context.state)
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    policy = Policy.from_node_config(context.node_config)
+    known = release_correlation(config, seed, node, client_table(config, seed, node), policy)
+    known.keep(context.state)
+    return known
+
+
+def _subsample(config: JointPrecisionConfig, context: Context, replicate: int) -> Correlation:
+    """Return S of one subsample, kept until another one is asked for."""
+    if config.privacy == "sound":
+        raise ValueError("a subsample would be another release; privacy='sound' makes one")
+    name = "subsample"
+    kept = context.state.config_records.get(name)
+    if kept is not None and kept["replicate"] == replicate:
+        arrays = wire.arrays(context.state.array_records[f"{name}-matrix"])
+        return Correlation.of(arrays["matrix"], float(arrays["smallest"]), 1)
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    rng = generator(seed, "subsample", node.partition, replicate)
+    known = subsample_correlation(config, client_table(config, seed, node), rng)
+    context.state[name] = ConfigRecord({"replicate": replicate})
+    context.state[f"{name}-matrix"] = wire.record(
+        {"matrix": known.matrix, "smallest": np.array(known.smallest)}
+    )
+    return known
+
+
+def _with_releases(content: RecordDict, known: Correlation) -> RecordDict:
+    for name, record in known.statistic.event_records().items():
+        content[name] = record
+    return content

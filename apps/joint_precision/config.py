@@ -1,0 +1,133 @@
+"""Settings of the joint-precision study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sim.config import ConfigError, StudyConfig
+
+JOINT_METHODS = ("group", "fused")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointPrecisionConfig(StudyConfig):
+    """Settings, under the names of the paper where it has one.
+
+    Attributes
+    ----------
+    rounds : most rounds to run, for every point of a path
+    tolerance : stop at this duality gap (the objective is at most so far from its minimum); 0 runs
+        all rounds
+    lambda1 : sparsity of every client's matrix, on the scale of correlations
+    lambda2 : how alike the clients' matrices are made
+    rho : of the augmented Lagrangian, adapted on the way
+    correlation : ``kendall`` (for data of any margins), ``spearman`` or ``pearson``
+    indefinite : what a client does with a correlation matrix that is not positive semidefinite:
+        ``project`` it to the nearest by its eigenvalues, or ``refuse``
+    screening : split the variables into blocks that cannot be connected, before the first round
+    noise : ``gaussian``, or ``discrete`` on a grid, which floating point cannot undo (sound only)
+    wire : ``float64`` or ``float32``, the numbers between clients and server
+    path : points from an empty graph down to lambda1, lambda2 in the same proportion; 0 is none
+    choose : the point of a path to keep: by ``ebic`` or by ``stability``
+    gamma : of the extended Bayesian information criterion; 0 is the classic one, more is sparser (at
+        n = 150 and p = 54, 0.5 chose an empty graph)
+    subsamples : how often the path is run again on a random part of the data, for
+        ``choose=stability``
+    penalty : ``group`` or ``fused``, for method ``pooled``
+    variables, samples : of the synthetic data: p and n (one number or ``100,200,300``)
+    blocks : c, the unconnected subnetworks of the synthetic data; the clients share all but two
+    generator : of the synthetic data: ``danaher``, ``shrunk`` (weaker) or ``paper`` (as printed)
+    margins : of the synthetic data: ``nonparanormal`` or ``gaussian``
+    """
+
+    study: ClassVar[str] = "joint-precision"
+    methods: ClassVar[tuple[str, ...]] = (*JOINT_METHODS, "glasso", "clime", "pooled")
+
+    rounds: int = 200
+    tolerance: float = 1e-6
+    clients: int = 3
+    method: str = "group"
+    lambda1: float = 0.1
+    lambda2: float = 0.05
+    rho: float = 1.0
+    correlation: str = "kendall"
+    indefinite: str = "project"
+    screening: bool = True
+    noise: str = "gaussian"
+    wire: str = "float64"
+    path: int = 0
+    choose: str = "ebic"
+    gamma: float = 0.0
+    subsamples: int = 0
+    penalty: str = "group"
+    variables: int = 54
+    samples: str = "150"
+    blocks: int = 6
+    generator: str = "danaher"
+    margins: str = "nonparanormal"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least("lambda1", 0.0)
+        self.at_least("lambda2", 0.0)
+        self.positive("rho")
+        self.one_of("correlation", ("kendall", "spearman", "pearson"))
+        self.one_of("indefinite", ("project", "refuse"))
+        self.one_of("noise", ("gaussian", "discrete"))
+        self.one_of("wire", ("float64", "float32"))
+        self.one_of("choose", ("ebic", "stability"))
+        self.one_of("penalty", JOINT_METHODS)
+        self.one_of("generator", ("danaher", "shrunk", "paper"))
+        self.one_of("margins", ("nonparanormal", "gaussian"))
+        for name in ("path", "gamma", "subsamples"):
+            self.at_least(name, 0)
+        self.at_least("variables", 2)
+        self.at_least("blocks", 1)
+        if self.variables % self.blocks:
+            raise ConfigError(
+                f"variables={self.variables}: not a multiple of blocks={self.blocks}; every "
+                "subnetwork has the same size"
+            )
+        self.sample_counts()
+        self._check_path()
+        self._check_privacy()
+
+    def _check_path(self) -> None:
+        if self.path and self.lambda1 <= 0.0:
+            raise ConfigError(f"lambda1={self.lambda1}: the end of a path must be > 0")
+        if self.choose == "stability" and not (self.path and self.subsamples):
+            raise ConfigError(
+                "choose='stability': needs path and subsamples, such as path=20 and subsamples=10"
+            )
+        if self.subsamples and (not self.path or self.method not in JOINT_METHODS):
+            raise ConfigError(
+                f"subsamples={self.subsamples}: needs path > 0 and method group or fused"
+            )
+        if self.subsamples and self.privacy == "sound":
+            raise ConfigError(
+                f"subsamples={self.subsamples}: every subsample is one more release of the data, "
+                "and privacy='sound' makes one in all; use choose='ebic'"
+            )
+
+    def _check_privacy(self) -> None:
+        if self.privacy == "sound" and self.correlation != "kendall":
+            raise ConfigError(
+                f"correlation={self.correlation!r}: one sample moves it by an amount nobody has "
+                "bounded; privacy='sound' needs correlation='kendall'"
+            )
+        if self.privacy == "sound" and self.method == "pooled":
+            raise ConfigError("method='pooled' sends the raw data; it cannot be private")
+
+    def sample_counts(self) -> list[int]:
+        """Return the number of synthetic samples of every client."""
+        try:
+            counts = [int(part) for part in self.samples.split(",")]
+        except ValueError:
+            counts = []
+        if not counts or min(counts) < 2 or len(counts) not in (1, self.clients):
+            raise ConfigError(
+                f"samples={self.samples!r}: one whole number >= 2 for all clients, or "
+                f"{self.clients} of them with commas between"
+            )
+        return counts * self.clients if len(counts) == 1 else counts

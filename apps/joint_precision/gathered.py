@@ -1,0 +1,121 @@
+"""The methods of joint-precision that need one round: what is asked, checked and assembled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategies import wire
+from strategies.base import BadReply, Client
+from strategies.blocks import Blocks
+from strategies.precision_alone import Arrays, GatheredPrecision
+from strategies.precision_path import PathSolution, path_points
+
+from .config import JointPrecisionConfig
+from .correlation import correlation, to_positive_semidefinite
+from .solver import solve_path
+
+Matrix = NDArray[np.float64]
+
+
+def gathered_strategy(
+    config: JointPrecisionConfig, arguments: Mapping[str, Any]
+) -> GatheredPrecision:
+    """Return the strategy of ``glasso``, ``clime`` or ``pooled``."""
+    # No correlation is above 1, and what is above every correlation leaves the graph empty.
+    points = path_points(config.lambda1, config.lambda2, 1.0, config.path)
+    pooled = config.method == "pooled"
+    return GatheredPrecision(
+        **arguments,
+        request={"task": "data" if pooled else "alone"},
+        points=points,
+        check=_check_data if pooled else partial(_check_matrices, len(points)),
+        assemble=partial(_pool, config, points) if pooled else partial(_stack, points),
+    )
+
+
+def _check_matrices(points: int, client: Client, arrays: Arrays) -> None:
+    p = len(client.variables)
+    shapes = {
+        "psi": (points, p * (p + 1) // 2),
+        "omega": (points, p * (p + 1) // 2),
+        "losses": (points,),
+        "gaps": (points,),
+        "smallest": (),
+    }
+    if missing := sorted(set(shapes) - set(arrays)):
+        raise BadReply(f"{missing[0]} is missing")
+    for name, shape in shapes.items():
+        if name in ("psi", "omega", "smallest"):
+            wire.check_reals(arrays[name], name, shape)
+        elif arrays[name].shape != shape or arrays[name].dtype != np.float64:
+            raise BadReply(f"{name} is {arrays[name].dtype} of shape {arrays[name].shape}")
+
+
+def _check_data(client: Client, arrays: Arrays) -> None:
+    if "data" not in arrays:
+        raise BadReply("data is missing")
+    wire.check_reals(arrays["data"], "data", (client.count, len(client.variables)))
+
+
+def _empty(points: Matrix, clients: Sequence[Client]) -> PathSolution:
+    """Return a solution in which nobody has an edge."""
+    blocks = Blocks.whole(len(clients[0].variables))
+    psi = np.zeros((len(points), len(clients), blocks.size))
+    psi[..., blocks.diagonal] = 1.0
+    unknown = np.full((len(points), len(clients)), np.nan)
+    return PathSolution(blocks, points, psi, psi.copy(), unknown, unknown[:, 0], unknown[0])
+
+
+def _stack(
+    points: Matrix, clients: Sequence[Client], gathered: Mapping[int, Arrays]
+) -> PathSolution:
+    """Return the matrices that clients learned alone; one that never answered has none."""
+    solution = _empty(points, clients)
+    smallest = np.full(len(clients), np.nan)
+    gaps = [arrays["gaps"] for arrays in gathered.values()]
+    for client, arrays in gathered.items():
+        solution.psi[:, client], solution.omega[:, client] = arrays["psi"], arrays["omega"]
+        solution.losses[:, client] = arrays["losses"]
+        smallest[client] = arrays["smallest"]
+    # The problems are apart, and each is solved to its own gap: the worst is what is known of all.
+    return replace(solution, gaps=np.max(gaps, axis=0), smallest=smallest)
+
+
+def _pool(
+    config: JointPrecisionConfig,
+    points: Matrix,
+    clients: Sequence[Client],
+    gathered: Mapping[int, Arrays],
+) -> PathSolution:
+    """Solve the joint problem from everybody's raw data."""
+    present = sorted(gathered)
+    smallest = np.full(len(clients), np.nan)
+    matrices = []
+    for client in present:
+        names = clients[client].variables
+        matrix = correlation(gathered[client]["data"], config.correlation, names)
+        projected, smallest[client] = to_positive_semidefinite(matrix)
+        matrices.append(projected)
+    counts = np.array([clients[client].count for client in present], dtype=np.float64)
+    path = solve_path(
+        np.array(matrices),
+        [(float(first), float(second)) for first, second in points],
+        config.penalty,
+        weights=counts / np.mean(counts),
+        rho=config.rho,
+        tolerance=config.tolerance or 1e-6,
+        rounds=config.rounds,
+        screening=config.screening,
+    )
+    solution = _empty(points, clients)
+    for number, point in enumerate(path):
+        solution.psi[number, present] = solution.blocks.pack(point.sparse)
+        solution.omega[number, present] = solution.blocks.pack(point.precision)
+        solution.losses[number, present] = point.losses
+    return replace(solution, gaps=np.array([point.gap for point in path]), smallest=smallest)

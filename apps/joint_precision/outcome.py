@@ -1,0 +1,113 @@
+"""What a run of joint-precision found: the arrays and headline numbers of its result."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.metrics import matthews
+from sim.record import RunResult
+from strategies.joint_precision import JointPrecision
+from strategies.precision_alone import GatheredPrecision
+from strategies.precision_path import PathSolution, extended_bic, most_stable
+
+from .config import JointPrecisionConfig
+from .curves import area_under_pr, area_under_roc, pr_points, prevalence, roc_points
+from .data import Truth
+from .problem import partial_correlations
+
+Matrix = NDArray[np.float64]
+
+
+def fill(
+    result: RunResult,
+    config: JointPrecisionConfig,
+    strategy: JointPrecision | GatheredPrecision,
+    truth: Truth | None,
+) -> None:
+    """Put the matrices, the path and the headline numbers into the result."""
+    solution = strategy.solution()
+    present = strategy.answered > 0
+    counts = np.array([client.count for client in strategy.clients], dtype=np.float64)
+    ebic = extended_bic(
+        solution.losses[:, present],
+        solution.edges()[:, present],
+        counts[present],
+        solution.blocks.variables,
+        config.gamma,
+    )
+    chosen = _choose(config, solution, ebic)
+    sparse = solution.blocks.unpack(solution.psi[chosen])
+    result.arrays = {
+        "precision": solution.blocks.unpack(solution.omega[chosen]),
+        "sparse": sparse,
+        "partial": partial_correlations(sparse),
+        "smallest_eigenvalue": solution.smallest,
+        "blocks": solution.blocks.labels,
+        "answered": strategy.answered,
+    }
+    support = solution.upper_support()
+    edges = support[chosen]
+    result.headline = {
+        "rounds": float(len(strategy.progress.rows)),
+        "gap": float(solution.gaps[chosen]),
+        "edges": float(np.mean(np.count_nonzero(edges[present], axis=1))),
+        "common-edges": float(np.count_nonzero(np.all(edges[present], axis=0))),
+        "lambda1": float(solution.lambdas[chosen, 0]),
+        "lambda2": float(solution.lambdas[chosen, 1]),
+    }
+    if result.ledger.get("epsilon"):
+        result.headline["epsilon"] = float(result.ledger["epsilon"])
+    if config.path:
+        result.arrays |= _path_arrays(solution, ebic, chosen, support)
+    if truth is not None:
+        result.arrays["truth"] = truth.precision
+        result.headline |= graph_scores(sparse, truth.precision)
+        if config.path:
+            _score_path(result, support, truth)
+
+
+def graph_scores(sparse: Matrix, truth: Matrix) -> dict[str, float]:
+    """Return TPR and FPR over all clients' pairs together, and the mean MCC of the clients."""
+    upper = np.triu_indices(truth.shape[-1], 1)
+    found, fact = sparse[:, *upper] != 0.0, truth[:, *upper] != 0.0
+    fpr, tpr = roc_points(found[None], fact)
+    pairs = zip(found.astype(np.float64), fact, strict=True)
+    mcc = float(np.mean([matthews(graph, true, 0.0) for graph, true in pairs]))
+    return {"tpr": float(tpr[0]), "fpr": float(fpr[0]), "mcc": mcc}
+
+
+def _choose(config: JointPrecisionConfig, solution: PathSolution, ebic: Matrix) -> int:
+    """Return the point of the path to keep."""
+    if not config.path:
+        return len(ebic) - 1
+    if config.choose == "stability" and solution.instability is not None:
+        return most_stable(solution.instability)
+    return int(np.argmin(np.where(np.isfinite(ebic), ebic, np.inf)))
+
+
+def _path_arrays(
+    solution: PathSolution, ebic: Matrix, chosen: int, support: NDArray[np.bool_]
+) -> dict[str, NDArray[np.generic]]:
+    arrays: dict[str, NDArray[np.generic]] = {
+        "path_lambda1": solution.lambdas[:, 0],
+        "path_lambda2": solution.lambdas[:, 1],
+        "path_gap": solution.gaps,
+        "path_edges": solution.edges(),
+        "path_ebic": ebic,
+        "path_chosen": np.array(chosen),
+        "path_support": np.packbits(support, axis=-1),
+    }
+    if solution.instability is not None:
+        arrays["path_instability"] = solution.instability
+    return arrays
+
+
+def _score_path(result: RunResult, support: NDArray[np.bool_], truth: Truth) -> None:
+    """Add the ROC and precision-recall curves of the path, and the areas under them."""
+    fact = truth.edges()
+    fpr, tpr = roc_points(support, fact)
+    recall, precision = pr_points(support, fact)
+    result.arrays |= {"path_tpr": tpr, "path_fpr": fpr, "path_ppv": precision}
+    result.headline["auc"] = area_under_roc(fpr, tpr)
+    result.headline["aupr"] = area_under_pr(recall, precision, prevalence(fact))

@@ -1,0 +1,97 @@
+"""One client's part of the joint problem [TMS]: its own step, and its terms of the certificate.
+
+    Omega = argmin -log det Omega + <Omega, S> + r/2 |Omega - T|^2                            (12)
+    r = rho / w_i,  T = Psi - U
+
+The optimality condition Omega^-1 - r Omega = S - r T (13) shares eigenvectors, so with
+S - r T = V diag(D) V' the solution is V diag(f(D)) V', f the positive root of 1/f - r f = D (14).
+
+Who knows T, r and Omega knows S = Omega^-1 - r (Omega - T): see `recover_correlation`.
+
+Shapes: S (p, p) with unit diagonal; what travels is packed (m,) by `Blocks`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cholesky
+
+from strategies.blocks import Blocks
+
+from .correlation import symmetric_eigen
+
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LocalStep:
+    """A client's Omega (m,), and its terms of the certificate: see `Splitting.gap`."""
+
+    omega: Vector
+    loss: float
+    log_det: float
+
+
+class LocalProblem:
+    """A client's correlation matrix, cut into the blocks of the joint problem."""
+
+    def __init__(self, correlation: Matrix, blocks: Blocks) -> None:
+        self.blocks = blocks
+        self.parts = [correlation[np.ix_(group, group)] for group in blocks.members]
+
+    def step(self, psi: Vector, point: Vector, ratio: float) -> LocalStep:
+        """Return (14) from T = ``point``, and the certificate's terms at Psi and U = Psi - T."""
+        omega = np.empty_like(psi)
+        # A variable by itself has S = Psi = 1: loss 1 and log det 0.
+        loss, log_det = float(self.blocks.alone.size), 0.0
+        for number, s in enumerate(self.parts):
+            psi_block = self.blocks.block(psi, number)
+            target = self.blocks.block(point, number)
+            loss += smooth_loss(psi_block, s)
+            log_det += log_determinant(s + ratio * (psi_block - target))
+            solution = omega_update(s - ratio * target, ratio)
+            start, stop = self.blocks.starts[number : number + 2]
+            omega[start:stop] = self.blocks.upper(solution, number)
+        return LocalStep(omega, loss, log_det)
+
+
+def omega_update(matrix: Matrix, ratio: float) -> Matrix:
+    """Return (14): the solution of Omega^-1 - r Omega = ``matrix`` (which is overwritten)."""
+    d, vectors = symmetric_eigen(matrix, overwrite=True)
+    root = np.sqrt(d * d + 4.0 * ratio)
+    # Two forms of one formula, each without cancellation where it is used.
+    f = np.where(d > 0.0, 2.0 / (root + np.abs(d)), (root - d) / (2.0 * ratio))
+    half = vectors * np.sqrt(f)
+    return half @ half.T
+
+
+def smooth_loss(omega: Matrix, correlation: Matrix) -> float:
+    """Return -log det Omega + <Omega, S>; infinite where Omega is not positive definite."""
+    return float(np.vdot(omega, correlation)) - log_determinant(omega)
+
+
+def log_determinant(matrix: Matrix) -> float:
+    """Return log det of a symmetric matrix; -infinite where it is not positive definite."""
+    try:
+        factor = cholesky(matrix, lower=True, check_finite=False)
+    except LinAlgError:
+        return -np.inf
+    return 2.0 * float(np.sum(np.log(np.diagonal(factor))))
+
+
+def partial_correlations(precision: Matrix) -> Matrix:
+    """Return -Omega_jk / sqrt(Omega_jj Omega_kk) for matrices (..., p, p), 1 on the diagonal."""
+    scale = 1.0 / np.sqrt(np.maximum(np.diagonal(precision, axis1=-2, axis2=-1), 1e-300))
+    partial = -precision * scale[..., :, None] * scale[..., None, :]
+    index = np.arange(precision.shape[-1])
+    partial[..., index, index] = 1.0
+    return partial + 0.0  # no negative zeros
+
+
+def recover_correlation(omega: Matrix, point: Matrix, ratio: float) -> Matrix:
+    """Return S from one message: what the server can do where nothing is noised, from (13)."""
+    return np.linalg.inv(omega) - ratio * (omega - point)

@@ -1,0 +1,114 @@
+"""The server of joint-precision: config -> strategy -> result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from apps.recording import StudyRun
+from sim.record import RunResult
+from strategies.base import Client
+from strategies.joint_precision import JointPrecision, PrecisionTask
+from strategies.precision_alone import GatheredPrecision
+
+from .config import JOINT_METHODS, JointPrecisionConfig
+from .data import Truth, synthetic_truth
+from .gathered import gathered_strategy
+from .outcome import fill, graph_scores
+from .release import RECOVERABLE, forecast, statement
+from .report import export_graphs, sections
+
+log = logging.getLogger("trellis.run")
+
+app = ServerApp()
+
+Strategies = JointPrecision | GatheredPrecision
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the study and keep its result."""
+    run = StudyRun(context, grid, JointPrecisionConfig)
+    config = run.config
+    strategy = build_strategy(config, run.strategy_arguments())
+    strategy.on_enrolled = partial(_warn, config, run.result)
+    strategy.evaluate = partial(_evaluate, config, run.seed, strategy)
+    with run.recording(strategy):
+        strategy.run(grid, resume=run.resume)
+        names = [client.name for client in strategy.clients]
+        run.result.ledger = run.ledger.report(names, statement(config))
+        fill(run.result, config, strategy, _truth(config, run.seed, strategy.clients))
+    run.write_report(sections, export_graphs)
+
+
+def build_strategy(config: JointPrecisionConfig, arguments: Mapping[str, Any]) -> Strategies:
+    """Return the strategy of the run's method."""
+    if config.method not in JOINT_METHODS:
+        return gathered_strategy(config, arguments)
+    task = PrecisionTask(
+        penalty=config.method,
+        lambda1=config.lambda1,
+        lambda2=config.lambda2,
+        rho=config.rho,
+        rounds=config.rounds,
+        path=config.path,
+        subsamples=config.subsamples,
+        screening=config.screening,
+        dtype=config.wire,
+    )
+    plan = replace(arguments["plan"], rounds=task.most_rounds())
+    return JointPrecision(**{**arguments, "plan": plan}, task=task)
+
+
+def _warn(config: JointPrecisionConfig, result: RunResult, clients: Sequence[Client]) -> None:
+    """Say what a reader of the result must know, before the first round."""
+    notes = []
+    if config.privacy == "sound":
+        counts = [client.count for client in clients]
+        notes.append(forecast(config, len(clients[0].variables), counts))
+    elif config.method == "pooled":
+        notes.append("method='pooled': every client's raw data is sent to the server.")
+    else:
+        notes.append(f"privacy={config.privacy!r}: {RECOVERABLE}")
+    if len(clients) == 1 and config.method in JOINT_METHODS:
+        notes.append(
+            "There is one client: nothing is shared, and the joint penalty is only more sparsity "
+            "(group) or none at all (fused)."
+        )
+    for note in notes:
+        log.warning(note)
+    result.notes += notes
+
+
+def _truth(config: JointPrecisionConfig, seed: int, clients: Sequence[Client]) -> Truth | None:
+    """Return the networks behind the clients' data, where that was made by this study."""
+    partitions = [client.partition for client in clients]
+    # Both are the clients' word: one that lies must not stop the run.
+    known = all(client.synthetic for client in clients)
+    if not known or not all(0 <= partition < config.clients for partition in partitions):
+        return None
+    whole = _synthetic_truth(config, seed)
+    return replace(
+        whole, precision=whole.precision[partitions], covariance=whole.covariance[partitions]
+    )
+
+
+_synthetic_truth = lru_cache(maxsize=4)(synthetic_truth)
+
+
+def _evaluate(
+    config: JointPrecisionConfig, seed: int, strategy: Strategies, state: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return how well the round's graphs agree with the truth, where that is known."""
+    if not isinstance(strategy, JointPrecision) or not strategy.screened:
+        return {}
+    truth = _truth(config, seed, strategy.clients)
+    if truth is None:
+        return {}
+    return graph_scores(strategy.split.blocks.unpack(state["psi"]), truth.precision)
