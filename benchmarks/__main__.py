@@ -24,6 +24,9 @@ BENCHMARKS = {
     "engine": "benchmarks.engine",
     "smooth-graph": "benchmarks.smooth_graph",
     "secure-aggregation": "benchmarks.secure_aggregation",
+    "kendall": "benchmarks.kendall",
+    "joint-precision": "benchmarks.joint_precision",
+    "screening": "benchmarks.screening",
 }
 RESULTS = Path(__file__).parent / "results.json"
 

@@ -7,8 +7,6 @@ time is scaled to all of them: every pair costs it the same. The results must ag
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from importlib import import_module, metadata
 from typing import Any
 
@@ -17,6 +15,8 @@ import scipy.stats
 
 from apps.joint_precision.kendall import Matrix, kendall
 from sim.threads import one_blas_thread
+
+from .timing import median_time
 
 SIZES = ((150, 1280), (1000, 160), (10_000, 54))
 MOST_PAIRS, SAMPLED_PAIRS = 20_000, 2000
@@ -32,14 +32,14 @@ def _compare(rows: int, columns: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, columns)) + rng.normal(size=(rows, 1))
     frame = import_module("pandas").DataFrame(X)
-    ours, tau = _median_time(7, lambda: kendall(X))
-    pandas, theirs = _median_time(1, lambda: frame.corr("kendall").to_numpy())
+    ours, tau = median_time(7, lambda: kendall(X))
+    pandas, theirs = median_time(1, lambda: frame.corr("kendall").to_numpy())
 
     first, second = np.triu_indices(columns, 1)
     whole = first.size <= MOST_PAIRS
     sample = np.arange(first.size) if whole else rng.permutation(first.size)[:SAMPLED_PAIRS]
     pairs = list(zip(first[sample], second[sample], strict=True))
-    seconds, sampled = _median_time(1, lambda: _scipy_loop(X, pairs))
+    seconds, sampled = median_time(1, lambda: _scipy_loop(X, pairs))
     loop = seconds / len(pairs) * first.size
 
     error = max(
@@ -77,14 +77,3 @@ def _entry(ours: float, peer: float, version: str, setting: str, error: float) -
 
 def _scipy_loop(X: Matrix, pairs: list[tuple[int, int]]) -> Matrix:
     return np.array([scipy.stats.kendalltau(X[:, j], X[:, k]).statistic for j, k in pairs])
-
-
-def _median_time(repeats: int, work: Callable[[], Matrix]) -> tuple[float, Matrix]:
-    """Return the median seconds and the last result; a first run, which imports, is not timed."""
-    result = work()
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        result = work()
-        times.append(time.perf_counter() - begin)
-    return float(np.median(times)), result

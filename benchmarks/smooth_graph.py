@@ -7,9 +7,7 @@ it. Memory is the peak of ``statistic`` above its input, at two numbers of signa
 
 from __future__ import annotations
 
-import time
 import tracemalloc
-from collections.abc import Callable
 from importlib import import_module, metadata
 from typing import Any, TypeVar
 
@@ -28,6 +26,8 @@ from apps.consensus_graph.problem import (
 from apps.consensus_graph.solver import solve
 from sim.threads import one_blas_thread
 
+from .timing import median_time
+
 Result = TypeVar("Result")
 
 ALPHA, BETA, PULL = 2.0, 0.05, 0.5
@@ -44,8 +44,8 @@ def _compare(nodes: int) -> dict[str, Any]:
     z = statistic(synthetic_table(config, 1, 0).values)
     consensus = solve(statistic(synthetic_table(config, 1, 1).values), ALPHA, BETA).w
 
-    ours, found = _median_time(9, lambda: solve(z, ALPHA, BETA, PULL, consensus, tolerance=1e-7))
-    peer, theirs = _median_time(3, lambda: _cvxpy(z, consensus))
+    ours, found = median_time(9, lambda: solve(z, ALPHA, BETA, PULL, consensus, tolerance=1e-7))
+    peer, theirs = median_time(3, lambda: _cvxpy(z, consensus))
 
     exact = solve(z, ALPHA, BETA, PULL, consensus)
     best = local_objective(exact.w, z, ALPHA, BETA, PULL, consensus) - exact.gap
@@ -67,17 +67,6 @@ def _compare(nodes: int) -> dict[str, Any]:
         "relative_error_peer": errors["peer"],
         "newton_steps": found.iterations,
     }
-
-
-def _median_time(repeats: int, work: Callable[[], Result]) -> tuple[float, Result]:
-    """Return the median seconds and the last result; a first run, which imports, is not timed."""
-    result = work()
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        result = work()
-        times.append(time.perf_counter() - begin)
-    return float(np.median(times)), result
 
 
 def _cvxpy(z: Vector, consensus: Vector) -> Vector:

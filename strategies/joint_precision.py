@@ -12,7 +12,8 @@ holds Z, sends what a step needs, and a device may crash and come back.
 
 The certificate of a round's Psi comes with the replies of the next. Where clients are sampled,
 every tenth round asks all of them, because a gap needs every client's word. A client that misses
-three rounds in a row is left out of the problem, with a warning, and taken back when it answers.
+three rounds in a row is left out of the problem, with a warning, and taken back when it answers;
+one that misses the screening three times is left out for good.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 
 from .base import Client, Row, StudyError, StudyStrategy
 from .blocks import Blocks
-from .precision_path import PathProgress, PathSolution, path_points
+from .precision_path import PathProgress, PathSolution, path_points, refuse_unbounded
 from .precision_prox import PENALTIES, connected
 from .precision_splitting import Splitting
 from .precision_wire import (
@@ -103,7 +104,7 @@ class JointPrecision(StudyStrategy[Reply]):
             raise StudyError("one variable has no graph: at least two are needed")
         counts = np.array([client.count for client in clients], dtype=np.float64)
         self.weights = counts / np.mean(counts)
-        self._refuse_unbounded(counts)
+        refuse_unbounded(clients, self.task.penalty, self.task.lambda1, self.task.lambda2)
         self.screening = self.task.screening and self.task.subsamples == 0
         self.screened = not self.screening
         self.misses = np.zeros(count, dtype=np.int64)
@@ -111,19 +112,8 @@ class JointPrecision(StudyStrategy[Reply]):
         self.smallest = np.full(count, np.nan)
         self.losses = np.full(count, np.nan)
         self.gap = np.nan
+        self.ended = False
         self._set_up(Blocks.whole(self.variables), float(np.max(self.weights)))
-
-    def _refuse_unbounded(self, counts: Vector) -> None:
-        """Refuse a penalty that leaves singular correlation matrices a way to minus infinity."""
-        task = self.task
-        bounded = task.lambda1 > 0.0 or (task.penalty == "group" and task.lambda2 > 0.0)
-        few = [c for c, n in zip(self.clients, counts, strict=True) if n <= self.variables]
-        if not bounded and few:
-            raise StudyError(
-                f"lambda1=0: client {few[0].name} has {few[0].count} samples of {self.variables} "
-                "variables, so its correlation matrix is singular and the objective has no "
-                "minimum; set lambda1 > 0"
-            )
 
     def _set_up(self, blocks: Blocks, largest: float) -> None:
         """Lay out the problem on these blocks, its path starting at ``largest``."""
@@ -139,9 +129,16 @@ class JointPrecision(StudyStrategy[Reply]):
     def participants(self, server_round: int) -> list[int]:
         """Ask everyone where the reply of one is no use without the others'."""
         last = self.split.steps + 1 >= self.task.rounds
-        if not self.screened or last or server_round % _ROUNDS_BETWEEN_CERTIFICATES == 0:
-            return list(range(len(self.clients)))
-        return super().participants(server_round)
+        everyone = list(range(len(self.clients)))
+        if not self.screened:
+            return everyone
+        if self.screening:
+            # The blocks hold for those who were screened; another's edges may lie across them.
+            everyone = np.flatnonzero(self.answered).tolist()
+        if last or server_round % _ROUNDS_BETWEEN_CERTIFICATES == 0:
+            return everyone
+        chosen = super().participants(server_round)
+        return [client for client in chosen if client in everyone] or everyone
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return Psi_i and Psi_i - U_i, or the threshold below which entries do not matter."""
@@ -179,11 +176,12 @@ class JointPrecision(StudyStrategy[Reply]):
 
     def _step(self, replies: Mapping[int, Stepped]) -> Row:
         began = time.perf_counter()
-        self._note_presence(replies)
+        moved = self._changes_of_presence(replies)
         omegas = {client: reply.omega for client, reply in replies.items()}
         for client, reply in replies.items():
             self.omega[client], self.losses[client] = reply.omega, reply.loss
-        self.gap = self._certificate(replies)
+        # Psi was made without those who came back, or with those who are left out.
+        self.gap = np.nan if moved else self._certificate(replies)
         row = {
             "gap": self.gap,
             "rho": self.split.rho,
@@ -198,10 +196,13 @@ class JointPrecision(StudyStrategy[Reply]):
         if finished:
             self._keep_point()
         # The very last Psi stays what its certificate speaks of.
-        if not (finished and self.path.last_stage):
+        self.ended = finished and self.path.last_stage
+        if not self.ended:
             row["change"] = self.split.advance(omegas)
             if finished:
                 self._next_point()
+        for client in moved:
+            self._change_presence(client)
         row["server-seconds"] = time.perf_counter() - began
         return row
 
@@ -234,14 +235,22 @@ class JointPrecision(StudyStrategy[Reply]):
         rows, columns = np.triu_indices(self.variables, 1)
         return Blocks.components(self.variables, rows[linked], columns[linked]), largest
 
-    def _note_presence(self, replies: Mapping[int, Stepped]) -> None:
+    def _changes_of_presence(self, replies: Mapping[int, Stepped]) -> list[int]:
+        """Count the misses; return who has missed too many rounds, and who is back."""
+        moved = []
         for client in self._asked:
             self.misses[client] = 0 if client in replies else self.misses[client] + 1
-            if self.misses[client] >= _PATIENCE and self.split.active[client]:
-                self._leave_out(client)
-            elif self.misses[client] == 0 and not self.split.active[client]:
-                log.warning("client %s is back", self.clients[client].name)
-                self.split.take_back(client)
+            lost, back = self.misses[client] >= _PATIENCE, self.misses[client] == 0
+            if lost if self.split.active[client] else back:
+                moved.append(client)
+        return moved
+
+    def _change_presence(self, client: int) -> None:
+        if self.split.active[client]:
+            self._leave_out(client)
+        else:
+            log.warning("client %s is back", self.clients[client].name)
+            self.split.take_back(client)
 
     def _leave_out(self, client: int) -> None:
         if np.count_nonzero(self.split.active) > 1:
@@ -294,8 +303,8 @@ class JointPrecision(StudyStrategy[Reply]):
         return self.settled(row)
 
     def exhausted(self) -> bool:
-        """Return whether the last point's rounds are used up."""
-        return self.path.done and self.split.steps + 1 >= self.task.rounds
+        """Return whether the last point is solved, or its rounds are used up."""
+        return self.ended
 
     def shortfall(self) -> str:
         """Return the gap that is left."""
@@ -336,13 +345,15 @@ class JointPrecision(StudyStrategy[Reply]):
         self.screened = bool(state["screened"])
         self._set_up(Blocks(state["labels"]), float(state["path_points"][0, 0]))
         for name, now in self.state().items():
-            if state[name].shape != now.shape and not name.startswith("anderson"):
+            if state[name].shape != now.shape:
                 raise ValueError(f"{name} in the checkpoint has shape {state[name].shape}")
         self.path.restore(_unprefixed("path", state))
         self.split.anderson.restore(_unprefixed("anderson", state))
         self.split.lambda1, self.split.lambda2 = self.path.lambdas
         rho, steps, self.gap = state["scalars"].tolist()
         self.split.rho, self.split.steps = rho, int(steps)
+        # With more rounds or a smaller tolerance than before, what has ended goes on.
+        self.ended = self.path.done and self._point_done()
         for name in ("z", "psi", "active"):
             setattr(self.split, name, state[name].copy())
         for name in ("omega", "losses", "misses", "answered", "smallest"):

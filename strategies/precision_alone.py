@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from . import wire
 from .base import Client, Row, StudyError, StudyStrategy
-from .precision_path import PathSolution
+from .precision_path import PathSolution, refuse_unbounded
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -32,6 +32,7 @@ class GatheredPrecision(StudyStrategy[Arrays]):
     ----------
     request : what clients are asked: ``task`` and its settings
     points : (L, 2) lambda1 and lambda2 of the path
+    penalty : whose minimum must exist: ``group``, ``fused``, or ``alone`` where none is shared
     check : raises `BadReply` for a client's arrays that cannot be used
     assemble : makes the solution from all clients and the arrays of those that answered
     """
@@ -41,6 +42,7 @@ class GatheredPrecision(StudyStrategy[Arrays]):
         *args: Any,
         request: Mapping[str, str | float | int],
         points: NDArray[np.float64],
+        penalty: str,
         check: Callable[[Client, Arrays], None],
         assemble: Callable[[Sequence[Client], Mapping[int, Arrays]], PathSolution],
         **kwargs: Any,
@@ -48,6 +50,7 @@ class GatheredPrecision(StudyStrategy[Arrays]):
         super().__init__(*args, **kwargs)
         self.request = dict(request)
         self.points = points
+        self.penalty = penalty
         self.check = check
         self.assemble = assemble
 
@@ -55,6 +58,8 @@ class GatheredPrecision(StudyStrategy[Arrays]):
         """Start with nothing."""
         if len(clients[0].variables) < 2:
             raise StudyError("one variable has no graph: at least two are needed")
+        lambda1, lambda2 = self.points[-1].tolist()
+        refuse_unbounded(clients, self.penalty, lambda1, lambda2)
         self.gathered: dict[int, Arrays] = {}
         self.answered = np.zeros(len(clients), dtype=np.int64)
         self.tries = 0

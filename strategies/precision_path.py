@@ -12,7 +12,7 @@ point starts from the last one's solution. Two ways to choose a point:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .blocks import Blocks
+from .enrolment import Client, StudyError
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -182,6 +183,20 @@ def path_points(lambda1: float, lambda2: float, largest: float, count: int) -> M
         return np.array([[lambda1, lambda2]])
     first = np.geomspace(largest, lambda1, count)
     return np.column_stack([first, first * (lambda2 / lambda1)])
+
+
+def refuse_unbounded(
+    clients: Sequence[Client], penalty: str, lambda1: float, lambda2: float
+) -> None:
+    """Refuse penalties that leave singular correlation matrices a way to minus infinity."""
+    p = len(clients[0].variables)
+    bounded = lambda1 > 0.0 or (penalty == "group" and lambda2 > 0.0)
+    few = [client for client in clients if client.count <= p]
+    if not bounded and few:
+        raise StudyError(
+            f"lambda1=0: client {few[0].name} has {few[0].count} samples of {p} variables, so its "
+            "correlation matrix is singular and the objective has no minimum; set lambda1 > 0"
+        )
 
 
 def extended_bic(
