@@ -17,6 +17,7 @@ from rich.logging import RichHandler
 from rich.table import Table as RichTable
 
 import apps
+from apps.recording import wording
 from apps.runner import ENGINES, run
 from sim.config import ConfigError
 from sim.progress import LiveDisplay, listening
@@ -197,7 +198,9 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
                 if (out / study / "run.json").is_file():
                     results.append(RunResult.load(out / study))
     _show(console, results)
-    console.print(f"report: {write_index(results, out / 'index.html')}", soft_wrap=True)
+    words = {study: wording(study) for study in apps.STUDIES}
+    path = write_index(results, out / "index.html", words)
+    console.print(f"report: {path}", soft_wrap=True)
     return 1 if failed else 0
 
 
@@ -282,7 +285,8 @@ def _report(options: argparse.Namespace, console: Console) -> None:
     module = apps.study_module(result.study, "report")
     if result.arrays:
         module.export_graphs(result, options.folder)
-    path = write_report(result, module.sections(result), options.folder / "report.html")
+    path, words = options.folder / "report.html", wording(result.study)
+    write_report(result, module.sections(result), path, words)
     console.print(f"report: {path}", soft_wrap=True)
 
 

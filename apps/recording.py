@@ -14,10 +14,12 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid
 
+from apps import study_module
 from privacy.ledger import Ledger
 from sim.config import ConfigError, StudyConfig
 from sim.progress import publish
 from sim.record import RunResult
+from sim.report_wording import Wording
 from sim.seeds import generator
 from strategies.base import RoundPlan, StudyStrategy
 from strategies.checkpoint import Checkpoint
@@ -149,9 +151,16 @@ class StudyRun(Generic[Config]):
             from sim.report import write_report
 
             export(self.result, self.folder)
-            write_report(self.result, sections(self.result), self.folder / "report.html")
+            path, words = self.folder / "report.html", wording(self.result.study)
+            write_report(self.result, sections(self.result), path, words)
         except ImportError as error:
             log.warning("no report: %s; then: trellis report %s", error, self.folder)
+
+
+def wording(study: str) -> Wording:
+    """Return what a study calls its numbers in a report: ``WORDING`` of its report module."""
+    found: Wording = getattr(study_module(study, "report"), "WORDING", Wording())
+    return found
 
 
 def _log_through_flower() -> None:

@@ -2,8 +2,7 @@
 
 ``partials`` : (p, p) symmetric, an edge wherever an entry off the diagonal is not zero; there is no
 threshold. ``coordinates`` : (p, 3), x to the right, y to the front, z upwards (as in MNI space),
-give three views of the head; without them the nodes stand on a circle, group by group. Also `mark`,
-which points at one value of a curve.
+give three views of the head; without them the nodes stand on a circle, group by group.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sim.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, style
+from sim.connectome_layout import View, figure_size, group_ranks, views_of
+from sim.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, plain, short, style
 from sim.metrics import Vector
-from sim.plots import DRAWN_EDGES, LABELLED_NODES, Matrix, _name_nodes, _plain, _short
+from sim.plots import DRAWN_EDGES, LABELLED_NODES, Matrix, name_nodes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,17 +31,6 @@ _SIGNS = ("positive", "negative")
 _CLASSES = ("common to all clients", "not common")
 # Groups of nodes: first by colour, none of them an edge's colour, then by shape.
 _COLOURS, _SHAPES = PALETTE[2:6], ("o", "s", "^")
-
-
-@dataclass(frozen=True)
-class _View:
-    """Where the nodes stand (p, 2); centre (2,) and half axes (2,) of the outline around them."""
-
-    name: str
-    place: Matrix
-    centre: Vector
-    half: Vector
-    head: bool
 
 
 @dataclass(frozen=True)
@@ -89,8 +78,8 @@ def connectome(
 
     size = np.shape(partials)[0]
     cell = _cells([partials], [title], common)[0]
-    views = _views(coordinates, size, groups)
-    figure = Figure(figsize=_figure_size(views, 1, 1, alone=True))
+    views = views_of(coordinates, size, groups)
+    figure = Figure(figsize=figure_size(views, 1, 1, alone=True))
     if len(views) == 1:
         # A reader's font may be wider than ours: names need room before the legend begins.
         figure.set_layout_engine("constrained", h_pad=0.07)
@@ -132,7 +121,7 @@ def connectomes(
     from matplotlib.figure import Figure
 
     size = np.shape(partials[0])[0]
-    views = _views(coordinates, size, groups)
+    views = views_of(coordinates, size, groups)
     true: list[_Cell] = []
     if truth is None:
         learned = _cells(partials, titles, common)
@@ -145,7 +134,7 @@ def connectomes(
         wide = range(0, len(learned), _COLUMNS)
         rows = [part[k : k + _COLUMNS] for k in wide for part in (true, learned) if part]
     columns = max(len(row) for row in rows)
-    figure = Figure(figsize=_figure_size(views, len(rows), columns))
+    figure = Figure(figsize=figure_size(views, len(rows), columns))
     parts = figure.subfigures(len(rows), columns, squeeze=False)
     pen = _pen([*true, *learned], max_edges)
     for place, row in zip(parts, rows, strict=True):
@@ -153,40 +142,6 @@ def connectomes(
             shown = names if size <= PANEL_NAMES and len(views) == 1 else ()
             _draw_cell(part, cell, views, shown, groups, pen, max_edges)
     _legend(figure, list(legend or (_SIGNS if common is None else _CLASSES)), groups)
-    return figure
-
-
-@style()
-def mark(figure: Figure, x: float, y: float | None = None, text: str = "chosen") -> Figure:
-    """Point at ``x`` by a line, or at (``x``, ``y``) by a ring, in a figure of `sim.plots.curves`.
-
-    A logarithmic x axis that spans little gets labels between the powers of ten as well.
-    """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes = figure.axes[0]
-    log = axes.get_xscale() == "log"
-    low, high = axes.get_xlim()
-    if log and high < 30.0 * low:
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    if not np.isfinite(x) or (log and x <= 0.0) or (y is not None and not np.isfinite(y)):
-        return figure
-    words = _plain(text)
-    if y is None:
-        axes.axvline(x, color=INK, linewidth=1.0, linestyle="--", zorder=1.5)
-        above: Any = axes.get_xaxis_transform()
-        axes.text(x, 1.01, words, transform=above, ha="center", va="bottom", fontsize=8)
-    else:
-        ring: dict[str, Any] = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": INK}
-        axes.plot([x], [y], "o", markeredgewidth=1.6, zorder=4, **ring)
-        # Towards the middle of the axes: a ring at a corner must not push its word outside.
-        right = x > sum(axes.get_xlim()) / 2.0
-        low, high = axes.get_ylim()
-        offset = (-9 if right else 9, -12 if y > (low + high) / 2.0 else 8)
-        side = "right" if right else "left"
-        axes.annotate(words, (x, y), offset, textcoords="offset points", ha=side, fontsize=8)
     return figure
 
 
@@ -205,53 +160,6 @@ def _cells(
     return cells
 
 
-def _views(
-    coordinates: ArrayLike | None, size: int, groups: Sequence[object] | None
-) -> list[_View]:
-    """Return the three views of the head, or the circle."""
-    if groups is not None and len(groups) != size:
-        raise ValueError(f"{len(groups)} groups for {size} nodes; give one label a node")
-    if coordinates is None:
-        return [_View("", _ring(size, groups), np.zeros(2), np.ones(2), head=False)]
-    places = np.asarray(coordinates, dtype=np.float64)
-    if places.shape != (size, 3) or not np.all(np.isfinite(places)):
-        raise ValueError(
-            f"coordinates have shape {places.shape}; {size} nodes need ({size}, 3) finite numbers"
-        )
-    low, high = places.min(axis=0), places.max(axis=0)
-    centre, half = (low + high) / 2.0, (high - low) / 2.0
-    # A flat set of nodes still has a head around it.
-    half = np.maximum(half, 0.35 * max(float(half.max()), 1e-9))
-    views = []
-    for name, axes in (("from above", [0, 1]), ("from the right", [1, 2]), ("from behind", [0, 2])):
-        place, middle, axis = places[:, axes], centre[axes], half[axes]
-        reach = np.max(np.linalg.norm((place - middle) / axis, axis=1), initial=1.0)
-        views.append(_View(name, place, middle, 1.06 * reach * axis, head=True))
-    return views
-
-
-def _ring(size: int, groups: Sequence[object] | None) -> Matrix:
-    """Return places (p, 2) on the unit circle, group by group, with a gap between groups."""
-    rank = _ranks(groups)[1] if groups is not None else np.zeros(size, dtype=np.intp)
-    order = np.argsort(rank, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.diff(rank[order]) != 0)]) if size else np.zeros(0)
-    gap = 0.02 * size + 0.5 if np.any(starts) else 0.0
-    slot = np.arange(size) + gap * starts
-    turn = slot[-1] + 1.0 + gap if size else 1.0
-    place = np.empty((size, 2))
-    angle = np.pi / 2 - 2.0 * np.pi * slot / turn
-    place[order] = np.column_stack([np.cos(angle), np.sin(angle)])
-    return place
-
-
-def _ranks(groups: Sequence[object]) -> tuple[list[str], NDArray[np.intp]]:
-    """Return the groups' labels in order of appearance, and every node's; no group comes last."""
-    texts = [str(label) if label is not None else "" for label in groups]
-    labels = [label for label in dict.fromkeys(texts) if label]
-    number = {label: index for index, label in enumerate(labels)}
-    return labels, np.array([number.get(text, len(labels)) for text in texts], dtype=np.intp)
-
-
 def _look(rank: int, count: int) -> tuple[str, str]:
     """Return colour and shape of a group; grey where there are more groups than looks, or none."""
     if rank >= min(count, len(_COLOURS) * len(_SHAPES)):
@@ -259,22 +167,10 @@ def _look(rank: int, count: int) -> tuple[str, str]:
     return _COLOURS[rank % len(_COLOURS)], _SHAPES[rank // len(_COLOURS)]
 
 
-def _figure_size(
-    views: list[_View], rows: int, columns: int, *, alone: bool = False
-) -> tuple[float, float]:
-    if len(views) == 1:
-        side = 4.4 if alone else 2.9
-        return side * columns, side * rows + (0.5 if alone else 0.7)
-    widths = sum(float(view.half[0]) for view in views)
-    tallest = max(float(view.half[1]) for view in views)
-    width = 7.6 if columns == 1 else 4.7
-    return width * columns, (width * tallest / widths + 0.45) * rows + 0.5
-
-
 def _draw_cell(
     figure: FigureBase,
     cell: _Cell,
-    views: list[_View],
+    views: list[View],
     names: Sequence[str],
     groups: Sequence[object] | None,
     pen: tuple[float, float],
@@ -293,7 +189,7 @@ def _draw_cell(
         _edges(axes, cell, view, kept, pen)
         _nodes(axes, view.place, groups, 22 if size <= LABELLED_NODES else 9)
         if len(names):
-            _name_nodes(axes, view.place, names, around=not view.head)
+            name_nodes(axes, view.place, names, around=not view.head)
         reach = 1.1 * view.half
         axes.set_xlim(view.centre[0] - reach[0], view.centre[0] + reach[0])
         axes.set_ylim(view.centre[1] - reach[1], view.centre[1] + reach[1])
@@ -301,13 +197,15 @@ def _draw_cell(
         axes.set(xticks=[], yticks=[])  # off as well, but the layout would measure them
         axes.set_axis_off()
     note = f"the {kept.size:,} strongest of {order.size:,} edges" if kept.size < order.size else ""
+    lines = [*([plain(short(cell.title, 44))] if cell.title else []), *([" "] if note else [])]
+    if lines:
+        words = "\n".join(lines)
+        above = figure.suptitle(words, x=0.02, ha="left", fontsize=10, fontweight="bold")
     if note:
-        grid[0].text(
-            0, 1, note, transform=grid[0].transAxes, fontsize=7.5, color=QUIET, va="bottom"
-        )
-    if cell.title:
-        words = _plain(_short(cell.title, 44))
-        figure.suptitle(words, x=0.02, ha="left", fontsize=10, fontweight="bold")
+        # In the title's last line, which is empty: the layout keeps it free of nodes' names.
+        grid[0].annotate(
+            note, (0, 0), xycoords=above, va="bottom", fontsize=7.5, color=QUIET
+        ).set_in_layout(False)
 
 
 def _pen(cells: Sequence[_Cell], max_edges: int) -> tuple[float, float]:
@@ -319,7 +217,7 @@ def _pen(cells: Sequence[_Cell], max_edges: int) -> tuple[float, float]:
 
 
 def _edges(
-    axes: Axes, cell: _Cell, view: _View, kept: NDArray[np.intp], pen: tuple[float, float]
+    axes: Axes, cell: _Cell, view: View, kept: NDArray[np.intp], pen: tuple[float, float]
 ) -> None:
     """Add the lines, light below heavy: straight in a head, bent inwards on a circle."""
     from matplotlib.collections import PathCollection
@@ -349,7 +247,7 @@ def _edges(
     )
 
 
-def _outline(axes: Axes, view: _View) -> None:
+def _outline(axes: Axes, view: View) -> None:
     """Add the outline of the head and what is left, right, front and back."""
     from matplotlib.patches import Ellipse
 
@@ -370,7 +268,7 @@ def _outline(axes: Axes, view: _View) -> None:
 
 def _nodes(axes: Axes, place: Matrix, groups: Sequence[object] | None, area: float) -> None:
     """Add the dots, one collection a group."""
-    labels, rank = _ranks(groups if groups is not None else [""] * len(place))
+    labels, rank = group_ranks(groups if groups is not None else [""] * len(place))
     for number in np.unique(rank):
         colour, shape = (INK, "o") if not labels else _look(int(number), len(labels))
         x, y = place[rank == number].T
@@ -382,14 +280,14 @@ def _legend(figure: Figure, edges: list[str], groups: Sequence[object] | None) -
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=colour, linewidth=2.2, label=_plain(word))
+        Line2D([], [], color=colour, linewidth=2.2, label=plain(word))
         for word, colour in zip(edges, (SHARED, PRIVATE), strict=True)
     ]
-    labels = _ranks(groups)[0] if groups is not None else []
+    labels = group_ranks(groups)[0] if groups is not None else []
     for number, label in enumerate(labels[: len(_COLOURS) * len(_SHAPES)]):
         colour, shape = _look(number, len(labels))
         dot: dict[str, Any] = {"marker": shape, "linestyle": "", "markersize": 5, "color": colour}
-        handles.append(Line2D([], [], label=_plain(_short(label, 24)), **dot))
+        handles.append(Line2D([], [], label=plain(short(label, 24)), **dot))
     longest = max(len(str(handle.get_label())) for handle in handles)
     room = int(15 * figure.get_figwidth())
     columns = max(1, min(len(handles), room // (8 + longest)))

@@ -69,22 +69,40 @@ def style() -> Iterator[None]:
         yield
 
 
+def plain(text: str) -> str:
+    """Return text that means itself: matplotlib reads what stands between dollars as formulas."""
+    return text.replace("$", r"\$")
+
+
+def short(name: str, length: int = 16) -> str:
+    """Return a name that takes no more than ``length`` characters."""
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
 @style()
 def svg(figure: Figure, label: str = "") -> str:
     """Return the figure as an ``<svg>`` element to stand inside an HTML page.
 
     ``label`` is what a screen reader says. The same figure gives the same text: no date, no random
-    ids. Ids carry a prefix of their own, so several figures can share a page.
+    ids. Ids carry a prefix made from figure and label, so several figures can share a page.
     """
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     figure.savefig(buffer, format="svg", dpi=144, metadata=nothing)
     text = buffer.getvalue()
     text = text[text.index("<svg") :].strip()
-    prefix = "f" + hashlib.sha256(text.encode()).hexdigest()[:8]
+    prefix = "f" + hashlib.sha256(f"{label}\n{text}".encode()).hexdigest()[:8]
+    seen: dict[str, int] = {}
+
+    def count(identity: re.Match[str]) -> str:
+        # matplotlib names a picture by its content: two equal ones in a figure share a name.
+        name = identity.group(1)
+        seen[name] = seen.get(name, 0) + 1
+        return f' id="{name}"' if seen[name] == 1 else f' id="{name}-{seen[name]}"'
 
     def rename(tag: re.Match[str]) -> str:
-        return re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}-", tag.group())
+        unique = re.sub(r' id="([^"]*)"', count, tag.group())
+        return re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}-", unique)
 
     # Inside tags only: a variable may well be called ` id="x`.
     text = re.sub(r"<[^>]+>", rename, text)

@@ -6,13 +6,14 @@ writes it to a file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from sim.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, save, style, svg
+from sim.curves import curves, level, mark
+from sim.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, plain, save, short, style, svg
 from sim.metrics import EDGE_THRESHOLD, Vector, edges
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ __all__ = [
     "curves",
     "heat_map",
     "heat_maps",
+    "level",
+    "mark",
+    "name_nodes",
     "save",
     "spring",
     "svg",
@@ -127,7 +131,7 @@ def two_colour_graph(
         group = mask[chosen]
         _draw_edges(axes, positions[ends[group]], relative[group], colour, thin)
         if name and (shared is not None or colour == SHARED):
-            text = _plain(f"{name} ({np.count_nonzero(drawn & mask):,})")
+            text = plain(f"{name} ({np.count_nonzero(drawn & mask):,})")
             handles.append(Line2D([], [], color=colour, linewidth=2.2, label=text))
     axes.scatter(
         positions[:, 0],
@@ -138,12 +142,12 @@ def two_colour_graph(
         zorder=3,
     )
     if d <= LABELLED_NODES:
-        _name_nodes(axes, positions, names, around=on_circle)
+        name_nodes(axes, positions, names, around=on_circle)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.06)
     axes.set_axis_off()
     if title:
-        figure.suptitle(_plain(title), x=0.02, ha="left", fontsize=10, fontweight="bold")
+        figure.suptitle(plain(title), x=0.02, ha="left", fontsize=10, fontweight="bold")
     figure.legend(handles=handles[::-1], loc="outside lower center", ncols=2, fontsize=8.5)
     if chosen.size < total:
         note = f"the {chosen.size:,} strongest of {total:,} edges are drawn"
@@ -193,14 +197,14 @@ def heat_maps(
             vmax=top,
             interpolation="nearest",
         )
-        axes.set_title(_plain(title), fontsize=9)
+        axes.set_title(plain(title), fontsize=9)
         axes.grid(False)
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[:].set_visible(True)
         if names is not None and columns == 1 and len(names) <= LABELLED_NODES:
             size = 7.5 if len(names) <= 25 else 6
-            labels = [_plain(_short(name)) for name in names]
+            labels = [plain(short(name)) for name in names]
             axes.set_xticks(range(len(names)), labels, rotation=90, fontsize=size)
             axes.set_yticks(range(len(names)), labels, fontsize=size)
             axes.tick_params(length=0)
@@ -209,68 +213,25 @@ def heat_maps(
     return figure
 
 
-@style()
-def curves(
-    x: ArrayLike | Mapping[str, ArrayLike],
-    y: Mapping[str, ArrayLike],
-    *,
-    x_label: str = "round",
-    y_label: str = "",
-    title: str = "",
-    log_x: bool = False,
-    log_y: bool = False,
-) -> Figure:
-    """Draw named curves over ``x``, or each over its own ``x[name]``.
-
-    What cannot be drawn (not finite; not positive on a logarithmic axis) leaves a gap.
-    """
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    # As many legend entries side by side as their names leave room for.
-    columns = max(1, min(len(y), 60 // (8 + max(map(len, y), default=1))))
-    lines = -(-len(y) // columns) if len(y) > 1 else 0
-    figure = Figure(figsize=(4.8, 2.9 + 0.19 * lines))
-    axes = figure.add_subplot()
-    if log_x:
-        _log_axis(axes.xaxis, axes.set_xscale)
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=x_label == "round"))
-    if log_y:
-        _log_axis(axes.yaxis, axes.set_yscale)
-    for index, (name, values) in enumerate(y.items()):
-        place = np.asarray(x[name] if isinstance(x, Mapping) else x, dtype=np.float64)
-        value = np.asarray(values, dtype=np.float64)
-        hidden = ~np.isfinite(value) | (log_y & (value <= 0.0)) | (log_x & (place <= 0.0))
-        axes.plot(
-            place,
-            np.where(hidden, np.nan, value),
-            color=PALETTE[index % len(PALETTE)],
-            linestyle=("-", "--", ":")[index // len(PALETTE) % 3],
-            linewidth=1.6,
-            marker="o" if value.size <= 30 else "",
-            markersize=3.2,
-            label=_plain(name),
+def name_nodes(axes: Axes, positions: Matrix, names: Sequence[str], around: bool) -> None:
+    """Write the nodes' names: outwards around a circle, above the node anywhere else."""
+    for name, (x, y) in zip(names, positions, strict=True):
+        text = plain(short(name))
+        if not around:
+            axes.annotate(text, (x, y), (0, 4), textcoords="offset points", ha="center", fontsize=7)
+            continue
+        angle = np.degrees(np.arctan2(y, x))
+        left = x < -1e-9
+        axes.text(
+            1.07 * x,
+            1.07 * y,
+            text,
+            fontsize=8 if len(names) <= 25 else 7,
+            rotation=angle + 180.0 if left else angle,
+            rotation_mode="anchor",
+            ha="right" if left else "left",
+            va="center",
         )
-    seen = np.concatenate([np.asarray(values, dtype=np.float64).ravel() for values in y.values()])
-    if not log_y and np.all(np.mod(seen[np.isfinite(seen)], 1.0) == 0.0):
-        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.set_xlabel(_plain(x_label))
-    axes.set_ylabel(_plain(y_label))
-    if title:
-        axes.set_title(_plain(title))
-    if len(y) > 1:
-        figure.legend(loc="outside lower center", ncols=columns, fontsize=8.5)
-    return figure
-
-
-def _plain(text: str) -> str:
-    """Return text that means itself: matplotlib reads what stands between dollars as formulas."""
-    return text.replace("$", r"\$")
-
-
-def _short(name: str, length: int = 16) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"
 
 
 def _strongest(weights: Vector, threshold: float, most: int) -> tuple[NDArray[np.intp], int]:
@@ -291,27 +252,6 @@ def _draw_edges(axes: Axes, lines: Matrix, relative: Vector, colour: str, thin: 
     )
     widths = np.round(thin * (0.5 + 3.3 * relative), 2)
     axes.add_collection(LineCollection(list(lines), colors=colours, linewidths=widths, zorder=2))
-
-
-def _name_nodes(axes: Axes, positions: Matrix, names: Sequence[str], around: bool) -> None:
-    """Write the nodes' names: outwards around a circle, above the node anywhere else."""
-    for name, (x, y) in zip(names, positions, strict=True):
-        text = _plain(_short(name))
-        if not around:
-            axes.annotate(text, (x, y), (0, 4), textcoords="offset points", ha="center", fontsize=7)
-            continue
-        angle = np.degrees(np.arctan2(y, x))
-        left = x < -1e-9
-        axes.text(
-            1.07 * x,
-            1.07 * y,
-            text,
-            fontsize=8 if len(names) <= 25 else 7,
-            rotation=angle + 180.0 if left else angle,
-            rotation_mode="anchor",
-            ha="right" if left else "left",
-            va="center",
-        )
 
 
 def _pooled(matrix: Matrix) -> Matrix:
@@ -336,19 +276,3 @@ def _colours(signed: bool) -> Colormap:
     colours = negative + positive if signed else positive
     # Few levels: the eye tells no more apart, and the picture in the report is half as large.
     return LinearSegmentedColormap.from_list("trellis", colours, N=97)
-
-
-def _log_axis(axis: Any, set_scale: Any) -> None:
-    """Make an axis logarithmic, its labels plain text: formulas do not survive a change of font."""
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
-    raised = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-    def power(value: float, _: int | None = None) -> str:
-        exponent = round(np.log10(value)) if value > 0.0 else 0
-        exact = np.isclose(value, 10.0**exponent)
-        return "10" + str(exponent).translate(raised) if exact else f"{value:g}"
-
-    set_scale("log", nonpositive="mask")
-    axis.set_major_locator(LogLocator(numticks=7))
-    axis.set_major_formatter(FuncFormatter(power))

@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-
-from sim import plots
 from sim.page import (
     Badge,
     Block,
@@ -36,9 +33,11 @@ from sim.page import (
     number,
     size,
 )
-from sim.record import Row, RunResult, write_atomically
+from sim.record import RunResult, write_atomically
 from sim.report_privacy import privacy_section, spent
 from sim.report_repeat import repeat_section
+from sim.report_rounds import convergence_section
+from sim.report_wording import Wording, counted
 
 __all__ = [
     "Badge",
@@ -53,42 +52,24 @@ __all__ = [
     "Paragraph",
     "Section",
     "Table",
-    "label",
+    "Wording",
     "number",
     "write_index",
     "write_report",
 ]
 
-LABELS = {
-    "objective": "objective",
-    "change": "relative change",
-    "mcc": "clients' MCC (threshold 0.2)",
-    "mcc-loose": "clients' MCC (threshold 1e-4)",
-    "re": "clients' relative error",
-    "consensus-mcc": "consensus MCC (threshold 0.2)",
-    "consensus-re": "consensus relative error",
+_CLIENT_COLUMNS = {
+    "name": "client",
     "count": "signals or samples",
     "rounds": "rounds answered",
     "failures": "failed or rejected",
 }
-
-# The figures of the convergence section: title, columns of the metrics, logarithmic.
-_FIGURES: tuple[tuple[str, tuple[str, ...], bool], ...] = (
-    ("Objective", ("objective",), False),
-    ("Change from round to round", ("change",), True),
-    ("Edges found (MCC, 1 is perfect)", ("mcc", "mcc-loose", "consensus-mcc"), False),
-    ("Relative error of the weights", ("re", "consensus-re"), False),
-)
-_NOT_CONVERGENCE = {"round", "seconds", "clients", "failed", "bytes-up", "bytes-down"}
-_MORE_FIGURES = 6  # columns a study adds beyond the known ones
+_USUAL = Wording()
 
 
-def label(name: str) -> str:
-    """Return what a metric, setting or column is called in a report."""
-    return LABELS.get(name, name.replace("-", " ").replace("_", " "))
-
-
-def write_report(result: RunResult, sections: Sequence[Section], path: Path) -> Path:
+def write_report(
+    result: RunResult, sections: Sequence[Section], path: Path, wording: Wording = _USUAL
+) -> Path:
     """Write the report of one run.
 
     Parameters
@@ -99,17 +80,19 @@ def write_report(result: RunResult, sections: Sequence[Section], path: Path) -> 
         What was learned.
     path : Path
         The file, usually ``report.html`` in the run's folder; written whole or not at all.
+    wording : Wording
+        What the study calls its numbers.
     """
     parts = [
         *sections,
-        _convergence(result),
+        convergence_section(result, wording),
         _traffic(result),
         privacy_section(result),
         repeat_section(result, path.parent),
     ]
     links = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in parts)
     body = [
-        _header(result),
+        _header(result, wording),
         f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n</header>',
         _warnings(result),
         "<main>",
@@ -121,15 +104,21 @@ def write_report(result: RunResult, sections: Sequence[Section], path: Path) -> 
     return path
 
 
-def write_index(results: Sequence[RunResult], path: Path) -> Path:
-    """Write the table of several runs, with links to the report of each."""
+def write_index(
+    results: Sequence[RunResult], path: Path, wordings: Mapping[str, Wording] | None = None
+) -> Path:
+    """Write the table of several runs, with links to the report of each.
+
+    ``wordings`` has what the studies call their numbers, by the studies' names.
+    """
     rows = []
     for result in results:
         report = None if result.folder is None else result.folder / "report.html"
         name: object = result.study
         if report is not None and report.is_file():
             name = Link(result.study, quote(Path(os.path.relpath(report, path.parent)).as_posix()))
-        headline = "; ".join(f"{label(k)} {number(v)}" for k, v in result.headline.items())
+        shown = (wordings or {}).get(result.study, _USUAL).shown(result.headline)
+        headline = "; ".join(f"{name} {number(value)}" for name, value in shown.items())
         rows.append(
             [
                 name,
@@ -170,14 +159,14 @@ def _badge(result: RunResult) -> Badge:
     return Badge(result.status, {"completed": "good", "failed": "bad"}.get(result.status, ""))
 
 
-def _header(result: RunResult) -> str:
+def _header(result: RunResult, wording: Wording) -> str:
     """Return the top of the page: the study, its status in one line, the headline numbers."""
-    many = f"{len(result.metrics):,} rounds with {len(result.clients):,} clients"
+    many = f"{counted(len(result.metrics), 'round')} with {counted(len(result.clients), 'client')}"
     line = (
         f"{many} in {duration(result.seconds)}, engine {result.engine}, seed {result.seed}, "
         f"started {result.started.replace('T', ' ').replace('Z', ' UTC')}"
     )
-    numbers: dict[str, object] = {label(name): value for name, value in result.headline.items()}
+    numbers: dict[str, object] = {wording.label(k): v for k, v in result.headline.items()}
     numbers["sent up"] = size(result.bytes_up)
     numbers["sent down"] = size(result.bytes_down)
     numbers["privacy spent"] = spent(result)
@@ -201,55 +190,6 @@ def _warnings(result: RunResult) -> str:
     return f'<aside class="notice"><h2>{title}</h2><ul>{items}</ul></aside>'
 
 
-def _convergence(result: RunResult) -> Section:
-    """Return the section on how the run converged, from the rounds' metrics."""
-    rows = result.metrics
-    if not rows:
-        return Section("How it converged", [Paragraph("No round was recorded.")])
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    known = {name for _, names, _ in _FIGURES for name in names} | _NOT_CONVERGENCE
-    more = [(label(name).capitalize(), (name,), False) for name in columns if name not in known]
-    figures = []
-    for title, names, log in (*_FIGURES, *more[:_MORE_FIGURES]):
-        present = [name for name in names if name in columns]
-        if present:
-            figures.append(_curve(rows, title, present, log))
-    blocks: list[Block] = [Paragraph(_verdict(result))]
-    return Section("How it converged", [*blocks, *([Gallery(figures)] if figures else [])])
-
-
-def _curve(rows: Sequence[Row], title: str, names: Sequence[str], log: bool) -> FigureBlock:
-    x = [row.get("round", float(index + 1)) for index, row in enumerate(rows)]
-    values = {label(name): [row.get(name, np.nan) for row in rows] for name in names}
-    positive = any(value > 0.0 for series in values.values() for value in series)
-    one = next(iter(values)) if len(values) == 1 else ""
-    figure = plots.curves(x, values, y_label=one, log_y=log and positive)
-    last = ", ".join(f"{name} {number(series[-1])}" for name, series in values.items())
-    text = f"Last round: {last}."
-    return FigureBlock(title, plots.svg(figure, f"{title} against the round. {text}"), text)
-
-
-def _verdict(result: RunResult) -> str:
-    """Return one sentence on whether the run stopped because it had converged."""
-    count = len(result.metrics)
-    change = result.metrics[-1].get("change")
-    tolerance = result.config.get("tolerance")
-    text = f"{count:,} rounds in {duration(result.seconds)}."
-    if change is None or not isinstance(tolerance, (int, float)):
-        return text
-    if tolerance <= 0:
-        return f"{text} No tolerance was set; the last change was {number(change)}."
-    if change <= tolerance:
-        return (
-            f"{text} Converged: the last change, {number(change)}, is within the tolerance of "
-            f"{number(tolerance)}."
-        )
-    return (
-        f"{text} Not converged: the last change, {number(change)}, exceeds the tolerance of "
-        f"{number(tolerance)}. More rounds may change the result."
-    )
-
-
 def _traffic(result: RunResult) -> Section:
     """Return the section on what was sent and who took part."""
     rounds = max(len(result.metrics), 1)
@@ -265,7 +205,7 @@ def _traffic(result: RunResult) -> Section:
             ["down, server to client", size(down), down, size(down / rounds), size(down / answers)],
         ],
     )
-    text = f"{number(answers)} replies were used over {rounds:,} rounds; "
+    text = f"{number(answers)} replies were used over {counted(rounds, 'round')}; "
     text += f"failed or rejected: {number(failed)}." if failed else "none failed."
     blocks: list[Block] = [table, Paragraph(text)]
     if result.clients:
@@ -276,9 +216,7 @@ def _traffic(result: RunResult) -> Section:
 def _clients(clients: Sequence[Mapping[str, Any]]) -> Table:
     """Return the table of who took part: known columns first, then what a study adds."""
     found = dict.fromkeys(key for client in clients for key in client)
-    first = [
-        key for key in ("name", "count", "rounds", "failures") if key in found or key == "name"
-    ]
+    first = [key for key in _CLIENT_COLUMNS if key in found or key == "name"]
     more = [
         key
         for key in found
@@ -292,7 +230,7 @@ def _clients(clients: Sequence[Mapping[str, Any]]) -> Table:
         ]
         for index, client in enumerate(clients)
     ]
-    headers = ["client" if key == "name" else label(key) for key in (*first, *more)]
+    headers = [_CLIENT_COLUMNS.get(key, key.replace("_", " ")) for key in (*first, *more)]
     return Table(headers, rows, caption="Who took part.")
 
 

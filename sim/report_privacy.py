@@ -23,11 +23,12 @@ _PAPER = (
     "This mode reproduces the article, gaps in its proof included. The numbers below are the "
     "article's accounting, not a guarantee: do not release real data under it. Use privacy = sound."
 )
-_NONE = (
-    "Nothing was noised. Raw data stayed with the clients, but the server sees every reply exactly "
-    "as the client computed it, in every round, and may learn from it about single records. No "
-    "privacy is claimed for this run."
+_NONE = "Nothing was noised, and no privacy is claimed for this run."
+_EXACT = (
+    "The server sees every reply exactly as the client sent it, in every round, and may learn from "
+    "it about single records."
 )
+_NOT_NOISED = "As the article has it (privacy = paper): nothing was noised."
 
 
 def mode(result: RunResult) -> str:
@@ -44,6 +45,8 @@ def spent(result: RunResult) -> str:
     if epsilon is None:
         held = [client.get("epsilon") for client in _clients(result)]
         epsilon = max((value for value in held if value is not None), default=None)
+    if kind == "paper" and result.ledger and not _noised(result):
+        return "none: not noised (the paper's mode)"
     label = "the paper's claim" if kind == "paper" else kind
     return label if epsilon is None else f"ε = {number(float(epsilon))} ({label})"
 
@@ -54,10 +57,14 @@ def privacy_section(result: RunResult) -> Section:
     kind = mode(result)
     ledger = result.ledger
     terms: dict[str, object] = {
-        text: ledger[key] for key, text in _TERMS.items() if ledger.get(key)
+        text: ledger[key] for key, text in _TERMS.items() if ledger.get(key, "-") not in ("", "-")
     }
     if kind == "none":
-        return Section(title, [Paragraph(_NONE), *([Facts(terms)] if terms else [])])
+        # What the server learns differs between methods: the ledger's own statement comes first.
+        told = Facts(terms) if terms else Paragraph(_EXACT)
+        return Section(title, [Paragraph(_NONE), told])
+    if kind == "paper" and ledger and not _noised(result):
+        return Section(title, [Notice(_NOT_NOISED), Facts(terms)])
     blocks: list[Block] = [Paragraph(_MODES.get(kind, f"Privacy mode: {kind}."))]
     if kind == "paper":
         blocks.append(Notice(_PAPER))
@@ -108,6 +115,12 @@ def _opinions(result: RunResult) -> list[Block]:
         "(PLD) and Renyi (RDP) of dp-accounting, and the sum of rho in zero-concentrated terms."
     )
     return [Table(["client", *names.values()], rows, caption)]
+
+
+def _noised(result: RunResult) -> bool:
+    """Return whether the ledger has anything that was spent."""
+    held = (result.ledger, *_clients(result))
+    return any(entry.get("epsilon") or entry.get("events") for entry in held)
 
 
 def _clients(result: RunResult) -> Sequence[Mapping[str, Any]]:

@@ -187,7 +187,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
                 replies.pop(client, None)
                 answers.failures[client] = f"reply rejected: {error}"
         self._note_failures(server_round, answers)
-        if not replies:
+        if not replies and self.needs_reply():
             raise StudyError(
                 f"round {server_round}: no usable reply. " + self._reasons(answers.failures)
             )
@@ -220,6 +220,10 @@ class StudyStrategy(Strategy, Generic[Reply]):
             if key.startswith("privacy.") and isinstance(item, ConfigRecord):
                 event = PrivacyEvent.from_record(dict(item))
                 self.ledger.commit(self.clients[client].name, event)
+
+    def needs_reply(self) -> bool:
+        """Return whether a round without any usable reply ends the run."""
+        return True
 
     def settled(self, row: Row) -> bool:
         """Return whether another round would change nothing that matters."""

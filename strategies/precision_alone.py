@@ -93,6 +93,10 @@ class GatheredPrecision(StudyStrategy[Arrays]):
             row["edges"] = float(np.mean(solution.edges()[-1]))
         return row
 
+    def needs_reply(self) -> bool:
+        """Return whether nobody has answered yet; those who are asked again may stay silent."""
+        return not self.gathered
+
     def _complete(self) -> bool:
         return len(self.gathered) == len(self.clients)
 

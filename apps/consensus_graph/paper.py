@@ -19,11 +19,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sim.plots import curves, save
-from sim.record import metrics_csv, write_atomically
+from apps.sweep import Job, means, save_plot, sweep, write_rows
+from sim.metrics import matthews, relative_error
+from sim.plots import curves
+from sim.record import write_atomically
 
+from .config import ConsensusGraphConfig
 from .real_data import figure_7, figure_9, table_2
-from .sweep import Job, means, sweep
+
+STUDY = ConsensusGraphConfig.study
 
 SEEDS = range(1, 21)
 TUNING_SEEDS = range(1001, 1007)
@@ -54,9 +58,9 @@ def settings(method: str, overlap: float, signals: int | str) -> dict[str, Any]:
     return {"method": method, "overlap": overlap, "signals": str(signals), **tuned}
 
 
-def _jobs(points: Sequence[tuple[float, int | str]]) -> list[Job]:
+def _jobs(points: Sequence[tuple[float, int | str]], keep: tuple[str, ...] = ()) -> list[Job]:
     return [
-        Job(settings(method, overlap, signals), seed, (method, overlap, signals))
+        Job(STUDY, settings(method, overlap, signals), seed, (method, overlap, signals), keep)
         for method, (overlap, signals) in itertools.product(METHODS, points)
         for seed in SEEDS
     ]
@@ -80,7 +84,7 @@ def table_mcc(out: Path, console: Console) -> None:
         rows.append(row)
         cells = [f"{m:.2f} ({e:.2f})" for m, e in zip(measured, expected, strict=True)]
         table.add_row(str(size), *cells, f"{fedgl['re']:.2f}", f"{igl['re']:.2f}")
-    _write(out / "table-mcc.csv", rows, console)
+    write_rows(out / "table-mcc.csv", rows, console)
     console.print(table)
 
 
@@ -89,22 +93,36 @@ def figure_2(out: Path, console: Console) -> None:
     outcomes = sweep(_jobs([(0.5, size) for size in SIZES]), console, "fig2 (a, b)")
     _curves_over(out, "fig2ab", means(outcomes), list(SIZES), "signals", console)
 
-    outcomes = sweep(_jobs([(0.5, UNEQUAL)]), console, "fig2 (c, d)")
+    outcomes = sweep(_jobs([(0.5, UNEQUAL)], ("weights", "truth")), console, "fig2 (c, d)")
     counts = [int(count) for count in UNEQUAL.split(",")]
-    by_method = {method: [o for o in outcomes if o.job.row[0] == method] for method in METHODS}
-    mcc = {m: np.mean([o.client_mcc for o in found], axis=0) for m, found in by_method.items()}
-    error = {m: np.mean([o.client_re for o in found], axis=0) for m, found in by_method.items()}
+    mcc, error = (
+        {
+            method: np.mean(
+                [
+                    [
+                        score(w, t)
+                        for w, t in zip(o.arrays["weights"], o.arrays["truth"], strict=True)
+                    ]
+                    for o in outcomes
+                    if o.job.row[0] == method
+                ],
+                axis=0,
+            )
+            for method in METHODS
+        }
+        for score in (matthews, relative_error)
+    )
     rows = [
         {"client": i + 1.0, "signals": float(count)}
         | {f"mcc-{m}": float(mcc[m][i]) for m in METHODS}
         | {f"re-{m}": float(error[m][i]) for m in METHODS}
         for i, count in enumerate(counts)
     ]
-    _write(out / "fig2cd.csv", rows, console)
+    write_rows(out / "fig2cd.csv", rows, console)
     for name, values in (("MCC", mcc), ("RE", error)):
         labelled = {_LABELS[m]: v for m, v in values.items()}
         plot = curves(counts, labelled, x_label="signals of the client", y_label=name)
-        _save(plot, out / f"fig2cd-{name.lower()}")
+        save_plot(plot, out / f"fig2cd-{name.lower()}")
 
 
 def figure_3(out: Path, console: Console) -> None:
@@ -115,13 +133,13 @@ def figure_3(out: Path, console: Console) -> None:
 
 def table_1(out: Path, console: Console) -> None:
     """Write the learned gamma of clients with different numbers of signals."""
-    jobs = [Job(settings("fedgl", 0.5, UNEQUAL), seed) for seed in SEEDS]
-    gamma = np.mean([o.gamma for o in sweep(jobs, console, "table1")], axis=0)
+    jobs = [Job(STUDY, settings("fedgl", 0.5, UNEQUAL), seed, keep=("gamma",)) for seed in SEEDS]
+    gamma = np.mean([o.arrays["gamma"] for o in sweep(jobs, console, "table1")], axis=0)
     rows = [
         {"client": i + 1.0, "signals": float(count), "gamma": float(gamma[i])}
         for i, count in enumerate(UNEQUAL.split(","))
     ]
-    _write(out / "table1.csv", rows, console)
+    write_rows(out / "table1.csv", rows, console)
     console.print("gamma by client: " + ", ".join(f"{g:.3f}" for g in gamma))
 
 
@@ -133,16 +151,18 @@ def figure_5(out: Path, console: Console) -> None:
         ("rho", (0.1, 0.3, 1.0, 3.0, 10.0, 50.0)),
     ):
         jobs = [
-            Job({**base, name: value}, seed, (value,)) for value in values for seed in SEEDS[:10]
+            Job(STUDY, {**base, name: value}, seed, (value,))
+            for value in values
+            for seed in SEEDS[:10]
         ]
         found = means(sweep(jobs, console, f"fig5 ({name})"))
         shown = ("mcc", "re", "consensus-mcc", "consensus-re")
         rows = [
             {name: value} | {k: found[(value,)].get(k, np.nan) for k in shown} for value in values
         ]
-        _write(out / f"fig5-{name}.csv", rows, console)
+        write_rows(out / f"fig5-{name}.csv", rows, console)
         lines = {k: [row[k] for row in rows] for k in shown}
-        _save(curves(values, lines, x_label=name, log_x=True), out / f"fig5-{name}")
+        save_plot(curves(values, lines, x_label=name, log_x=True), out / f"fig5-{name}")
 
 
 def figure_6(out: Path, console: Console) -> None:
@@ -157,7 +177,7 @@ def figure_6(out: Path, console: Console) -> None:
         **{f"as printed (not private), epsilon {e:g}": {**printed, "epsilon": e} for e in (1, 5)},
     }
     jobs = [
-        Job({**tuned, "signals": str(size), **changes}, seed, (name, size))
+        Job(STUDY, {**tuned, "signals": str(size), **changes}, seed, (name, size))
         for name, changes in methods.items()
         for size in sizes
         for seed in SEEDS[:10]
@@ -167,10 +187,10 @@ def figure_6(out: Path, console: Console) -> None:
         {"signals": float(size)} | {name: found[(name, size)]["re"] for name in methods}
         for size in sizes
     ]
-    _write(out / "fig6.csv", rows, console)
+    write_rows(out / "fig6.csv", rows, console)
     lines = {name: [row[name] for row in rows] for name in methods}
     plot = curves(sizes, lines, x_label="signals", y_label="RE", log_x=True, log_y=True)
-    _save(plot, out / "fig6")
+    save_plot(plot, out / "fig6")
 
 
 def tune(out: Path, console: Console) -> None:
@@ -185,6 +205,7 @@ def tune(out: Path, console: Console) -> None:
     ]
     jobs = [
         Job(
+            STUDY,
             {"overlap": q, "signals": str(size), "tolerance": 1e-3, "rounds": 40, **parameters},
             seed,
             (q, size, *parameters.items()),
@@ -233,22 +254,12 @@ def _curves_over(
         row["mcc-consensus"] = row_of("fedgl", point)["consensus-mcc"]
         row["re-consensus"] = row_of("fedgl", point)["consensus-re"]
         rows.append(row)
-    _write(out / f"{name}.csv", rows, console)
+    write_rows(out / f"{name}.csv", rows, console)
     for metric in ("mcc", "re"):
         lines = {_LABELS[m]: [row[f"{metric}-{m}"] for row in rows] for m in METHODS}
         lines["FedGL consensus"] = [row[f"{metric}-consensus"] for row in rows]
         plot = curves(points, lines, x_label=axis, y_label=metric.upper())
-        _save(plot, out / f"{name}-{metric}")
-
-
-def _write(path: Path, rows: list[dict[str, float]], console: Console) -> None:
-    write_atomically(path, metrics_csv(rows).encode())
-    console.print(f"wrote {path}", soft_wrap=True)
-
-
-def _save(figure: Any, stem: Path) -> None:
-    for suffix in (".png", ".svg"):
-        save(figure, stem.with_suffix(suffix))
+        save_plot(plot, out / f"{name}-{metric}")
 
 
 FIGURES: dict[str, Callable[[Path, Console], None]] = {

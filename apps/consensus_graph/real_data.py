@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,18 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from apps.sweep import run_on
 from sim.datasets import dataset
 from sim.metrics import edges, matthews, relative_error
 from sim.plots import curves, save, two_colour_graph
-from sim.record import RunResult, metrics_csv, write_atomically
+from sim.record import metrics_csv, write_atomically
 from sim.seeds import generator
 
 from .config import ConsensusGraphConfig
 from .data import smooth_signals
 from .problem import Matrix, Vector, adjacency, edge_vector
+
+STUDY = ConsensusGraphConfig.study
 
 # The paper does not say which three of the twelve networks: the three with the most edges.
 STUDENT_NETWORKS = (1, 2, 4)
@@ -28,24 +29,6 @@ STUDENT_NETWORKS = (1, 2, 4)
 COIL_OBJECTS = (0, 1, 2, 3)
 # Nor which 34 of the 90 regions: the first 34 of the atlas.
 BRAIN_REGIONS = 34
-
-
-def run_on(
-    tables: Mapping[str, Matrix],
-    settings: Mapping[str, Any],
-    *,
-    columns: Sequence[str] | None = None,
-    seed: int = 1,
-    out: Path | None = None,
-) -> RunResult:
-    """Run the study on tables in memory, one a client, through files as a user would."""
-    from apps.runner import run
-
-    with tempfile.TemporaryDirectory(prefix="trellis-data-") as folder:
-        names = {} if columns is None else {"columns": np.array(columns)}
-        for client, values in tables.items():
-            np.savez(Path(folder) / f"{client}.npz", X=values, **names)  # type: ignore[arg-type]
-        return run(ConsensusGraphConfig.study, settings, data=folder, seed=seed, out=out)
 
 
 def student_networks() -> NDArray[np.float64]:
@@ -83,7 +66,7 @@ def figure_7(out: Path, console: Console) -> None:
                     )
                     for n, w in zip(STUDENT_NETWORKS, truth, strict=True)
                 }
-                weights = run_on(tables, {**base, **changes}, seed=seed).arrays["weights"]
+                weights = run_on(STUDY, tables, {**base, **changes}, seed=seed).arrays["weights"]
                 pairs = list(zip(weights, truth, strict=True))
                 scores.append(
                     [
@@ -139,12 +122,12 @@ def table_2(out: Path, console: Console) -> None:
     tables, objects = coil_views()
     base = {"beta": 0.1, "rho": 3.0, "lambda": 0.4, "rounds": 100, "clip": 20.0}
     graphs: dict[str, Vector] = {}
-    alone = run_on(tables, {**base, "method": "igl"}).arrays["weights"]
+    alone = run_on(STUDY, tables, {**base, "method": "igl"}).arrays["weights"]
     graphs |= {f"IGL {i + 1}": w for i, w in enumerate(alone)}
-    graphs["FedAvg"] = run_on(tables, {**base, "method": "fedavg"}).arrays["consensus"]
-    graphs["FedGL"] = run_on(tables, base).arrays["consensus"]
+    graphs["FedAvg"] = run_on(STUDY, tables, {**base, "method": "fedavg"}).arrays["consensus"]
+    graphs["FedGL"] = run_on(STUDY, tables, base).arrays["consensus"]
     for epsilon in (1.0, 5.0):
-        noisy = run_on(tables, {**base, "privacy": "sound", "epsilon": epsilon})
+        noisy = run_on(STUDY, tables, {**base, "privacy": "sound", "epsilon": epsilon})
         graphs[f"FedGL sound {epsilon:g}"] = noisy.arrays["consensus"]
     scores = {
         "NMI": normalized_mutual_info_score,
@@ -176,7 +159,7 @@ def figure_9(out: Path, console: Console) -> None:
         part = series[offsets[subject] : offsets[subject + 1], :BRAIN_REGIONS]
         tables[name] = (part - part.mean(axis=0)) / part.std(axis=0)
     settings = {"beta": 0.2, "rho": 1.0, "lambda": 0.1}
-    result = run_on(tables, settings, columns=regions, out=out / "fig9")
+    result = run_on(STUDY, tables, settings, columns=regions, out=out / "fig9")
     shared = edges(result.arrays["consensus"])
     for client, weights in zip(("autism", "control"), result.arrays["weights"], strict=True):
         save(two_colour_graph(weights, regions, shared, title=client), out / f"fig9-{client}.png")

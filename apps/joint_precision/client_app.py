@@ -145,7 +145,8 @@ def _subsample(config: JointPrecisionConfig, context: Context, replicate: int) -
         arrays = wire.arrays(context.state.array_records[f"{name}-matrix"])
         return Correlation.of(arrays["matrix"], float(arrays["smallest"]), 1)
     node, seed = Node.of(context), int(context.run_config["seed"])
-    rng = generator(seed, "subsample", node.partition, replicate)
+    # By name: a device need not have a partition.
+    rng = generator(seed, f"subsample of {node.name}", server_round=replicate)
     known = subsample_correlation(config, client_table(config, seed, node), rng)
     context.state[name] = ConfigRecord({"replicate": replicate})
     context.state[f"{name}-matrix"] = wire.record(

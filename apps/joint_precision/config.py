@@ -30,8 +30,8 @@ class JointPrecisionConfig(StudyConfig):
     wire : ``float64`` or ``float32``, the numbers between clients and server
     path : points from an empty graph down to lambda1, lambda2 in the same proportion; 0 is none
     choose : the point of a path to keep: by ``ebic`` or by ``stability``
-    gamma : of the extended Bayesian information criterion; 0 is the classic one, more is sparser (at
-        n = 150 and p = 54, 0.5 chose an empty graph)
+    gamma : of the extended Bayesian information criterion; 0 is the classic one, more is sparser
+        (at n = 150 and p = 54, 0.5 chose an empty graph)
     subsamples : how often the path is run again on a random part of the data, for
         ``choose=stability``
     penalty : ``group`` or ``fused``, for method ``pooled``
@@ -118,6 +118,12 @@ class JointPrecisionConfig(StudyConfig):
             )
         if self.privacy == "sound" and self.method == "pooled":
             raise ConfigError("method='pooled' sends the raw data; it cannot be private")
+
+    @property
+    def penalised(self) -> bool:
+        """Whether the objective has a minimum even where correlation matrices are singular."""
+        penalty = self.penalty if self.method == "pooled" else self.method
+        return self.lambda1 > 0.0 or (penalty == "group" and self.lambda2 > 0.0)
 
     def sample_counts(self) -> list[int]:
         """Return the number of synthetic samples of every client."""

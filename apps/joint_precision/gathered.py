@@ -34,6 +34,7 @@ def gathered_strategy(
         **arguments,
         request={"task": "data" if pooled else "alone"},
         points=points,
+        penalty=config.penalty if pooled else "alone",
         check=_check_data if pooled else partial(_check_matrices, len(points)),
         assemble=partial(_pool, config, points) if pooled else partial(_stack, points),
     )
@@ -109,7 +110,7 @@ def _pool(
         config.penalty,
         weights=counts / np.mean(counts),
         rho=config.rho,
-        tolerance=config.tolerance or 1e-6,
+        tolerance=config.tolerance,
         rounds=config.rounds,
         screening=config.screening,
     )

@@ -54,8 +54,9 @@ def fill(
         "edges": float(np.mean(np.count_nonzero(edges[present], axis=1))),
         "common-edges": float(np.count_nonzero(np.all(edges[present], axis=0))),
         "lambda1": float(solution.lambdas[chosen, 0]),
-        "lambda2": float(solution.lambdas[chosen, 1]),
     }
+    if config.method not in ("glasso", "clime"):  # which know no other client
+        result.headline["lambda2"] = float(solution.lambdas[chosen, 1])
     if result.ledger.get("epsilon"):
         result.headline["epsilon"] = float(result.ledger["epsilon"])
     if config.path:

@@ -47,11 +47,23 @@ Matrix = NDArray[np.float64]
 
 log = logging.getLogger("trellis.client")
 
+_SINGULAR = 1e-10
+
 RECOVERABLE = (
     "the server can recover every client's correlation matrix S exactly from a single message: it "
     "knows Psi, U and rho, and S = Omega^-1 - (rho/w)(Omega - Psi + U). Use privacy='sound' where "
     "that must not happen."
 )
+
+_INSTEAD = " Use privacy='sound' where that must not happen."
+SENT = {
+    "glasso": "every client sends its precision matrix as computed from the raw data; its inverse "
+    "is that client's correlation matrix S on the edges, but for lambda1, and bounds it elsewhere."
+    + _INSTEAD,
+    "clime": "every client sends its precision matrix as computed from the raw data, which tells "
+    "its correlation matrix S to about lambda1." + _INSTEAD,
+    "pooled": "every client's raw data is sent to the server.",
+}
 
 STATEMENTS = {
     "none": {
@@ -83,9 +95,15 @@ STATEMENTS = {
 
 def statement(config: JointPrecisionConfig) -> dict[str, str]:
     """Return what a run with these settings claims, for the ledger and the report."""
-    if config.method == "pooled":
-        return {**STATEMENTS["none"], "claim": "None: every client's raw data was sent."}
-    return dict(STATEMENTS[config.privacy])
+    claims = dict(STATEMENTS[config.privacy])
+    if config.privacy != "sound":
+        claims["claim"] = claims["claim"].replace(RECOVERABLE, exposure(config))
+    return claims
+
+
+def exposure(config: JointPrecisionConfig) -> str:
+    """Return what the server learns of a client where nothing is noised."""
+    return SENT.get(config.method, RECOVERABLE)
 
 
 def sensitivity(variables: int, count: int) -> float:
@@ -167,20 +185,25 @@ def release_correlation(
     count, p = table.values.shape
     if config.privacy != "sound":
         matrix = correlation(table.values, config.correlation, table.columns)
-        return Correlation.of(*_positive(config, matrix, table.source), count)
-    release = Release(
+        return Correlation.of(*_positive(config, matrix, count, table.source), count)
+    release = tau_release(config, p, count)
+    tau = _triangle(kendall(table.values, variant="a", columns=table.columns))
+    noisy = _symmetric(release.of(tau, table, node, seed, policy))
+    matrix, smallest = _positive(config, correlation_from_tau(noisy), count, table.source)
+    return Correlation(matrix, smallest, Statistic(_triangle(matrix), count, (release.event,)))
+
+
+def tau_release(config: JointPrecisionConfig, variables: int, count: int) -> Release:
+    """Return the one release of a client with ``count`` samples."""
+    return Release(
         config.study,
-        f"Kendall's tau of {p} variables, {count} samples",
-        p * (p - 1) // 2,
-        sensitivity(p, count),
+        f"Kendall's tau of {variables} variables, {count} samples",
+        variables * (variables - 1) // 2,
+        sensitivity(variables, count),
         config.epsilon,
         config.delta,
         config.noise,
     )
-    tau = _triangle(kendall(table.values, variant="a", columns=table.columns))
-    noisy = _symmetric(release.of(tau, table, node, seed, policy))
-    matrix, smallest = _positive(config, correlation_from_tau(noisy), table.source)
-    return Correlation(matrix, smallest, Statistic(_triangle(matrix), count, (release.event,)))
 
 
 def subsample_correlation(
@@ -195,9 +218,17 @@ def subsample_correlation(
     return Correlation.of(*to_positive_semidefinite(matrix), size)
 
 
-def _positive(config: JointPrecisionConfig, matrix: Matrix, source: str) -> tuple[Matrix, float]:
+def _positive(
+    config: JointPrecisionConfig, matrix: Matrix, count: int, source: str
+) -> tuple[Matrix, float]:
     """Return S made positive semidefinite, as the settings say, with its smallest eigenvalue."""
     projected, smallest = to_positive_semidefinite(matrix)
+    # With fewer samples than variables the server says so, of all clients at once.
+    if count > len(matrix) and smallest <= _SINGULAR and not config.penalised:
+        raise DataError(
+            f"{source}: the correlation matrix is singular (smallest eigenvalue {smallest:.3g}), "
+            "and lambda1=0 leaves the objective without a minimum; set lambda1 > 0"
+        )
     if projected is matrix:
         return matrix, smallest
     if config.indefinite == "refuse":

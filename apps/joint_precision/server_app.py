@@ -21,7 +21,7 @@ from .config import JOINT_METHODS, JointPrecisionConfig
 from .data import Truth, synthetic_truth
 from .gathered import gathered_strategy
 from .outcome import fill, graph_scores
-from .release import RECOVERABLE, forecast, statement
+from .release import exposure, forecast, statement
 from .report import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
@@ -72,10 +72,8 @@ def _warn(config: JointPrecisionConfig, result: RunResult, clients: Sequence[Cli
     if config.privacy == "sound":
         counts = [client.count for client in clients]
         notes.append(forecast(config, len(clients[0].variables), counts))
-    elif config.method == "pooled":
-        notes.append("method='pooled': every client's raw data is sent to the server.")
     else:
-        notes.append(f"privacy={config.privacy!r}: {RECOVERABLE}")
+        notes.append(f"privacy={config.privacy!r}: {exposure(config)}")
     if len(clients) == 1 and config.method in JOINT_METHODS:
         notes.append(
             "There is one client: nothing is shared, and the joint penalty is only more sparsity "

@@ -164,7 +164,7 @@ def solve_alone(
         correlation[None],
         [(float(lambda_), 0.0) for lambda_ in lambdas],
         rho=config.rho,
-        tolerance=config.tolerance or 1e-6,
+        tolerance=config.tolerance,
         rounds=config.rounds,
         screening=config.screening,
     )

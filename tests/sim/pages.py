@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+from matplotlib.figure import Figure
+
+from sim import plots
+
 VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+def leave_out_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write reports without their pictures, which take a second to draw; labels stay."""
+    stub = '<svg role="img" aria-label="{}"></svg>'
+    monkeypatch.setattr(plots, "svg", lambda _, label="": stub.format(escape(label)))
+    empty = Figure()
+    for name in ("curves", "mark", "level", "heat_map", "heat_maps"):
+        monkeypatch.setattr(plots, name, lambda *_, **__: empty)
+
+    def save(_: Figure, path: Path) -> Path:
+        path.write_bytes(b"a picture")
+        return path
+
+    monkeypatch.setattr(plots, "save", save)
 
 
 class Page(HTMLParser):

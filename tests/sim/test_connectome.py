@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.path import Path
 
 from sim import plots
-from sim.connectome import connectome, connectomes, mark
+from sim.connectome import connectome, connectomes
 from sim.figure import PRIVATE, SHARED
 
 
@@ -135,6 +135,19 @@ def test_the_strongest_edges_are_drawn_and_the_rest_is_told():
     assert sum(int(text.split("(")[1][:-1]) for text in legend(figure)) == 435
 
 
+@pytest.mark.parametrize("title", ["", "client $1"])
+def test_the_note_on_edges_left_out_touches_no_name_and_no_title(title):
+    names = [f"node{k}" for k in range(54)]
+    figure = connectome(graph(54, 1.0), None, names, title, max_edges=40)
+    figure.draw_without_rendering()
+    texts = {text.get_text(): text.get_window_extent() for text in figure.axes[0].texts}
+    note = texts.pop("the 40 strongest of 1,431 edges")
+    assert len(texts) == 54
+    assert not any(note.overlaps(name) for name in texts.values())
+    assert figure.bbox.fully_contains(note.x0, note.y1)
+    assert (title != "") == figure.get_suptitle().startswith("client")
+
+
 def test_several_graphs_share_one_scale_of_widths():
     partials = graph()
     figure = connectomes([partials, 0.5 * partials], ["a", "b"])
@@ -200,33 +213,3 @@ def test_what_does_not_fit_is_refused_with_a_reason():
 def test_the_same_graph_gives_the_same_bytes():
     texts = {plots.svg(connectome(graph(), head(), groups=["a", "b"] * 6)) for _ in range(2)}
     assert len(texts) == 1
-
-
-def test_a_mark_is_a_line_at_x_or_a_ring_at_a_point():
-    x = np.geomspace(0.1, 0.6, 5)
-    figure = mark(plots.curves(x, {"y": x}, log_x=True), float(x[2]))
-    assert list(figure.axes[0].lines[-1].get_xdata()) == [x[2], x[2]]
-    assert words(figure) == ["chosen"]
-    figure = mark(plots.curves(x, {"y": x}), 0.1, 0.2, "here $")
-    assert [list(d) for d in figure.axes[0].lines[-1].get_data()] == [[0.1], [0.2]]
-    assert words(figure) == ["here \\$"]
-
-
-def test_a_short_logarithmic_axis_has_labels_between_the_powers_of_ten():
-    x = np.geomspace(0.11, 0.6, 5)
-    figure = mark(plots.curves(x, {"y": x}, log_x=True), 0.2)
-    figure.draw_without_rendering()
-    axes = figure.axes[0]
-    low, high = axes.get_xlim()
-    shown = {
-        label.get_text()
-        for label, place in zip(axes.get_xticklabels(), axes.get_xticks(), strict=True)
-        if low <= place <= high
-    }
-    assert {"0.2", "0.5"} <= shown
-
-
-@pytest.mark.parametrize(("x", "y"), [(np.nan, None), (0.0, None), (0.2, np.nan)])
-def test_a_point_that_cannot_be_drawn_is_not_marked(x, y):
-    figure = mark(plots.curves([0.1, 0.2], {"y": [1.0, 2.0]}, log_x=True), x, y)
-    assert len(figure.axes[0].lines) == 1

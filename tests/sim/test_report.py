@@ -13,9 +13,17 @@ import pytest
 from sim import plots
 from sim.page import Table, duration, number, size
 from sim.record import RunResult
-from sim.report import FigureBlock, Gallery, Paragraph, Section, write_index, write_report
+from sim.report import (
+    FigureBlock,
+    Gallery,
+    Paragraph,
+    Section,
+    Wording,
+    write_index,
+    write_report,
+)
 from sim.report_repeat import command, flower_command
-from tests.sim.pages import Page
+from tests.sim.pages import Page, leave_out_pictures
 
 EVIL = '<script>alert("x")</script>'
 SVG = "{http://www.w3.org/2000/svg}"
@@ -149,15 +157,16 @@ def test_the_same_result_gives_the_same_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("ledger", "config", "texts"),
     [
-        ({}, {}, ["Nothing was noised", "none: not noised", "the server sees every reply"]),
+        ({}, {}, ["Nothing was noised", "none: not noised", "The server sees every reply"]),
         ({"mode": "none", "claim": "None at all."}, {}, ["Nothing was noised", "None at all."]),
+        ({"mode": "paper", "claim": "NOT PRIVATE."}, {}, ["nothing was noised", "NOT PRIVATE."]),
         ({"mode": "paper", "epsilon": 2.0}, {}, ["not a guarantee", "= 2 (the paper's claim)"]),
         ({}, {"privacy": "sound"}, ["recorded no ledger"]),
         ({"clients": [{"name": "n", "epsilon": 3.0}]}, {"privacy": "sound"}, ["= 3 (sound)"]),
     ],
 )
 def test_privacy_is_told_plainly(tmp_path, ledger, config, texts):
-    result = run(ledger=ledger, config=config)
+    result = run(ledger=ledger, config=config, metrics=[])
     page = Page.read(write_report(result, [], tmp_path / "report.html"))
     for text in texts:
         assert text in page.words, text
@@ -167,9 +176,51 @@ def test_privacy_is_told_plainly(tmp_path, ledger, config, texts):
     ("tolerance", "text"),
     [(1e-9, "Not converged: the last change"), (0.0, "No tolerance was set"), (None, "5 rounds")],
 )
-def test_the_report_says_whether_it_converged(tmp_path, tolerance, text):
+def test_the_report_says_whether_it_converged(tmp_path, monkeypatch, tolerance, text):
+    leave_out_pictures(monkeypatch)
     result = run(config={"tolerance": tolerance})
     assert text in Page.read(write_report(result, [], tmp_path / "r.html")).words
+
+
+@pytest.mark.parametrize(
+    ("gaps", "tolerance", "text"),
+    [
+        ([np.nan, 5.0, 4e-7], 1e-6, "Converged: the duality gap, 4e-07, is within the tolerance"),
+        ([np.nan, 5.0, 4e-5, np.nan], 1e-6, "Not converged: the duality gap, 4e-05, exceeds the"),
+        ([np.nan, np.nan], 1e-6, "No duality gap was certified"),
+        ([np.nan, np.inf], 1e-6, "No duality gap was certified"),
+        ([3.0, 0.5], 0.0, "No tolerance was set; the duality gap, 0.5, bounds"),
+        ([4e-7], 1e-6, "1 round in 1 min 15 s. Converged: the duality gap, 4e-07"),
+    ],
+)
+def test_where_rounds_have_a_gap_it_decides(tmp_path, gaps, tolerance, text):
+    rows = [{"round": k + 1.0, "gap": gap, "change": 0.0} for k, gap in enumerate(gaps)]
+    result = run(metrics=rows, config={"tolerance": tolerance})
+    path = write_report(result, [], tmp_path / "r.html")
+    page = Page.read(path)
+    page.assert_sound()
+    assert text in page.words
+    assert "the last change" not in page.words
+    figures = " ".join(str(picture["aria-label"]) for picture in page.tags("svg"))
+    drawn = len(gaps) > 1 and bool(np.any(np.isfinite(gaps)))
+    assert ("Duality gap against the round" in figures) == drawn
+    assert (">tolerance</text>" in path.read_text()) == (drawn and tolerance > 0.0)
+
+
+def test_a_study_has_words_of_its_own(tmp_path, monkeypatch):
+    leave_out_pictures(monkeypatch)
+    wording = Wording({"mcc": "agreement"}, headline=("edges", "mcc"))
+    result = run(headline={"rounds": 5.0, "mcc": 0.5, "edges": 7.0, "re": 0.1})
+    words = Page.read(write_report(result, [], tmp_path / "r.html", wording)).words
+    assert "agreement 0.5" in words
+    assert "clients' relative error 0.1" in words
+    assert "threshold 0.2" not in words
+    assert "rounds 5" in words
+    index = {"consensus-graph": wording}
+    words = Page.read(write_index([result], tmp_path / "index.html", index)).words
+    assert "completed edges 7; agreement 0.5 5 1 min 15 s" in words
+    words = Page.read(write_index([result], tmp_path / "index.html")).words
+    assert "clients' MCC (threshold 0.2) 0.5; edges 7; clients' relative error 0.1 5 1 min" in words
 
 
 def test_a_run_that_failed_at_once_still_has_a_report(tmp_path):
@@ -253,6 +304,14 @@ def test_heat_maps_share_one_scale_and_keep_single_edges():
     assert images[1].get_array().shape[0] <= plots.HEAT_CELLS
     assert images[1].get_array().max() == 2.0
     assert len(plots.svg(figure)) < 200_000
+
+
+def test_equal_figures_and_equal_matrices_share_no_id(tmp_path):
+    figure = plots.heat_maps([np.eye(3), np.eye(3), np.ones((2, 2))], ["a", "b", "c"])
+    blocks = [FigureBlock("", plots.svg(figure, label)) for label in ("first", "second")]
+    path = write_report(run(), [Section("Two", blocks)], tmp_path / "report.html")
+    Page.read(path).assert_sound()
+    assert path.read_text().count("<image") == 8  # three matrices and a colour bar, twice
 
 
 def test_curves_leave_gaps_where_nothing_can_be_drawn():

@@ -28,6 +28,22 @@ STRATEGIES = [
         {"nodes": 6, "clients": 3, "signals": "20", "privacy": "sound", "sample": 2},
     ),
 ]
+STRATEGIES += [
+    ("joint-precision", {"variables": 6, "blocks": 2, "samples": "40", "clients": 3, **more})
+    for more in (
+        {"method": "group"},
+        {"method": "fused"},
+        {"path": 3},
+        {"path": 2, "subsamples": 2, "choose": "stability"},
+        {"sample": 2, "screening": False},
+        {"privacy": "sound"},
+        {"wire": "float32", "method": "fused"},
+        {"method": "glasso", "path": 3},
+        {"method": "pooled", "penalty": "fused"},
+    )
+]
+# A setting of every study with its default, and another value for it.
+ANOTHER = {"consensus-graph": ("alpha", 2.0, 3.0), "joint-precision": ("rho", 1.0, 3.0)}
 EVERY = pytest.mark.parametrize(
     ("study", "settings"), STRATEGIES, ids=lambda v: v if isinstance(v, str) else str(v)
 )
@@ -76,7 +92,7 @@ def test_a_run_stopped_in_any_round_and_resumed_ends_with_the_same_bits(
     study, settings, stop, tmp_path
 ):
     unbroken = start(study, settings, tmp_path / "unbroken")
-    if settings.get("method") == "igl" and "local-steps" not in settings and stop > 1:
+    if len(unbroken.metrics) < stop:
         pytest.skip("learns in one round")
     start(study, settings, tmp_path / "broken", stop_in_round=stop)
     if settings.get("sample"):
@@ -94,8 +110,9 @@ def test_a_run_stopped_in_any_round_and_resumed_ends_with_the_same_bits(
 @EVERY
 def test_resuming_with_other_settings_is_refused_by_name(study, settings, tmp_path):
     start(study, settings, tmp_path)
-    with pytest.raises(CheckpointError, match=r"alpha=2\.0, this run has alpha=3\.0"):
-        start(study, {**settings, "alpha": 3.0}, tmp_path, resume=True)
+    name, default, other = ANOTHER[study]
+    with pytest.raises(CheckpointError, match=f"{name}={default}, this run has {name}={other}"):
+        start(study, {**settings, name: other}, tmp_path, resume=True)
 
 
 @EVERY
@@ -104,13 +121,14 @@ def test_resuming_a_finished_run_gives_its_result_again(study, settings, tmp_pat
     again = start(study, settings, tmp_path, resume=True)
     for name, array in first.arrays.items():
         assert again.arrays[name].tobytes() == array.tobytes()
-    assert again.metrics == first.metrics
+    assert str(again.metrics) == str(first.metrics)  # nan equals nan
 
 
 @EVERY
 def test_a_new_run_in_an_old_folder_starts_anew(study, settings, tmp_path):
     first = start(study, settings, tmp_path)
-    start(study, {**settings, "alpha": 3.0}, tmp_path)
+    name, _, other = ANOTHER[study]
+    start(study, {**settings, name: other}, tmp_path)
     third = start(study, settings, tmp_path)
     for name, array in first.arrays.items():
         assert third.arrays[name].tobytes() == array.tobytes()

@@ -231,9 +231,7 @@ def test_partial_correlations_come_from_the_inverse_covariance():
     )
     partial = partial_correlations(np.linalg.inv(np.cov(x.T)))
     design = np.column_stack([np.ones(400), x[:, 2]])
-    residuals = [
-        x[:, j] - design @ np.linalg.lstsq(design, x[:, j], rcond=None)[0] for j in (0, 1)
-    ]
+    residuals = [x[:, j] - design @ np.linalg.lstsq(design, x[:, j], rcond=None)[0] for j in (0, 1)]
     assert partial[0, 1] == pytest.approx(np.corrcoef(*residuals)[0, 1], rel=1e-10)
     np.testing.assert_array_equal(np.diag(partial), 1.0)
 
