@@ -42,7 +42,8 @@ bench: install
 	$(BIN)/python -m benchmarks $(ONLY)
 
 paper: install
-	$(BIN)/trellis paper consensus-graph --out results/paper
+	for study in $$($(BIN)/python -c 'import apps; print(*apps.STUDIES)'); do \
+	  $(BIN)/trellis paper $$study --out results/paper || exit 1; done
 
 # Pins every version anew. torch is pinned by hand: newer ones bring gigabytes of CUDA packages.
 lock:

@@ -197,9 +197,10 @@ def test_figure_8_and_table_3_are_written(tmp_path, console, monkeypatch):
     cost.figure_8(tmp_path, console)
     rows = read(tmp_path / "fig8.csv")
     assert len(rows) == 16
-    # What was too slow once is not tried on more variables.
-    assert sum(settings["method"] == "clime" for settings in calls) == 2
-    assert {row["note"] for row in rows if row["method"] == "CLIME"} == {"> 60 s"}
+    # What was too slow once is not tried on more variables or fewer samples, and says so.
+    assert sum(settings["method"] == "clime" for settings in calls) == 1
+    notes = [row["note"] for row in rows if row["method"] == "CLIME"]
+    assert notes == ["not run", "> 60 s", "not run", "not run"]
     assert {float(row["link"]) for row in rows if row["method"] != "CLIME"} == {1.0}
     monkeypatch.setattr(cost, "VARIABLES", 12)
     cost.table_3(tmp_path, console)
