@@ -19,5 +19,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
 @pytest.fixture(autouse=True)
+def _own_logging():
+    """Take back what a command or a ServerApp does to our logger: caplog would hear nothing."""
+    ours = logging.getLogger("trellis")
+    handlers, level, propagate = list(ours.handlers), ours.level, ours.propagate
+    yield
+    ours.handlers, ours.propagate = handlers, propagate
+    ours.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
 def _quiet_flower():
     logging.getLogger("flwr").setLevel(logging.ERROR)

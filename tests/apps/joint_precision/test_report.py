@@ -208,7 +208,7 @@ def test_an_edge_counts_however_small_it_is(told, tmp_path):
         ({"privacy": "none"}, "S = Omega^-1 - (rho/w)(Omega - Psi + U)"),
         ({"privacy": "paper"}, "S = Omega^-1 - (rho/w)(Omega - Psi + U)"),
         ({"privacy": "sound"}, "matrix is noised once"),
-        ({"method": "pooled"}, "every client's raw data was sent"),
+        ({"method": "pooled"}, "every client's raw data is sent"),
     ],
 )
 def test_what_the_server_knows_is_said_once_and_as_the_ledger_has_it(told, settings, text):
