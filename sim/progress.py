@@ -68,9 +68,12 @@ class LiveDisplay:
         """Show one round."""
         if study not in self._tasks:
             self._tasks[study] = self._progress.add_task(study, total=rounds, note="")
-        note = f"change {row['change']:.1e}" if "change" in row else ""
-        if "objective" in row:
-            note += f"  objective {row['objective']:.6g}"
+        # What tells most of how far a study has come: a certified gap, or the last change.
+        measure = "gap" if "gap" in row else "change"
+        note = f"{measure} {row[measure]:.1e}" if measure in row else ""
+        for name, form in (("objective", ".6g"), ("msd", ".1f")):
+            if name in row:
+                note += f"  {name} {row[name]:{form}}"
         self._progress.update(self._tasks[study], completed=int(row["round"]), note=note)
 
     def finish(self, study: str) -> None:

@@ -153,6 +153,7 @@ class JointPrecision(StudyStrategy[Reply]):
             split.point(client),
             split.ratio(client),
             self.path.replicate,
+            split.steps + 1 >= self.task.rounds or split.worth_certifying(self.plan.tolerance),
             split.blocks.labels if self.screening else None,
             self.task.dtype,
         )
@@ -330,7 +331,7 @@ class JointPrecision(StudyStrategy[Reply]):
             "z": split.z,
             "psi": split.psi,
             "active": split.active,
-            "scalars": np.array([split.rho, split.steps, self.gap]),
+            "scalars": np.array([split.rho, split.steps, split.residual, self.gap]),
             "omega": self.omega,
             "losses": self.losses,
             "misses": self.misses,
@@ -350,7 +351,7 @@ class JointPrecision(StudyStrategy[Reply]):
         self.path.restore(_unprefixed("path", state))
         self.split.anderson.restore(_unprefixed("anderson", state))
         self.split.lambda1, self.split.lambda2 = self.path.lambdas
-        rho, steps, self.gap = state["scalars"].tolist()
+        rho, steps, self.split.residual, self.gap = state["scalars"].tolist()
         self.split.rho, self.split.steps = rho, int(steps)
         # With more rounds or a smaller tolerance than before, what has ended goes on.
         self.ended = self.path.done and self._point_done()

@@ -58,6 +58,7 @@ class StepOrder:
     point: Vector
     ratio: float
     replicate: int
+    certify: bool
 
 
 # --- down ------------------------------------------------------------------------------------
@@ -75,6 +76,7 @@ def step_order(
     point: Vector,
     ratio: float,
     replicate: int,
+    certify: bool,
     labels: NDArray[np.int32] | None,
     dtype: str,
 ) -> RecordDict:
@@ -88,7 +90,13 @@ def step_order(
     if labels is not None:
         arrays["labels"] = labels
     order = ConfigRecord(
-        {"round": server_round, "task": "step", "ratio": ratio, "replicate": replicate}
+        {
+            "round": server_round,
+            "task": "step",
+            "ratio": ratio,
+            "replicate": replicate,
+            "certify": certify,
+        }
     )
     return RecordDict({"arrays": wire.record(arrays), "order": order})
 
@@ -102,7 +110,7 @@ def read_step_order(content: RecordDict, variables: int) -> StepOrder:
     psi[np.unpackbits(arrays["support"], count=blocks.size).astype(bool)] = arrays["nonzero"]
     order = content.config_records["order"]
     ratio, replicate = float(order["ratio"]), int(order["replicate"])  # type: ignore[arg-type]
-    return StepOrder(blocks, psi, point, ratio, replicate)
+    return StepOrder(blocks, psi, point, ratio, replicate, bool(order.get("certify", True)))
 
 
 # --- up --------------------------------------------------------------------------------------

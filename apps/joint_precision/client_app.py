@@ -81,7 +81,8 @@ def _step(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> 
     order = read_step_order(asked, len(known.matrix))
     if order.replicate:
         known = _subsample(config, context, order.replicate)
-    step = LocalProblem(known.matrix, order.blocks).step(order.psi, order.point, order.ratio)
+    problem = LocalProblem(known.matrix, order.blocks)
+    step = problem.step(order.psi, order.point, order.ratio, order.certify)
     seconds = time.perf_counter() - began
     found = Stepped(step.omega, step.loss, step.log_det, known.smallest, seconds)
     return _with_releases(step_reply(found, config.wire), known)

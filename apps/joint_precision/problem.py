@@ -43,19 +43,25 @@ class LocalProblem:
         self.blocks = blocks
         self.parts = [correlation[np.ix_(group, group)] for group in blocks.members]
 
-    def step(self, psi: Vector, point: Vector, ratio: float) -> LocalStep:
-        """Return (14) from T = ``point``, and the certificate's terms at Psi and U = Psi - T."""
+    def step(self, psi: Vector, point: Vector, ratio: float, certify: bool = True) -> LocalStep:
+        """Return (14) from T = ``point``, and the certificate's terms at Psi and U = Psi - T.
+
+        Without ``certify`` the terms are infinite, which certifies nothing.
+        """
         omega = np.empty_like(psi)
         # A variable by itself has S = Psi = 1: loss 1 and log det 0.
         loss, log_det = float(self.blocks.alone.size), 0.0
         for number, s in enumerate(self.parts):
-            psi_block = self.blocks.block(psi, number)
             target = self.blocks.block(point, number)
-            loss += smooth_loss(psi_block, s)
-            log_det += log_determinant(s + ratio * (psi_block - target))
+            if certify:
+                psi_block = self.blocks.block(psi, number)
+                loss += smooth_loss(psi_block, s)
+                log_det += log_determinant(s + ratio * (psi_block - target))
             solution = omega_update(s - ratio * target, ratio)
             start, stop = self.blocks.starts[number : number + 2]
             omega[start:stop] = self.blocks.upper(solution, number)
+        if not certify:
+            loss, log_det = np.inf, -np.inf
         return LocalStep(omega, loss, log_det)
 
 

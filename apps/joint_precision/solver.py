@@ -124,8 +124,9 @@ def _solve(
     split: Splitting, problems: Sequence[LocalProblem], tolerance: float, rounds: int
 ) -> JointSolution:
     for step in range(1, rounds + 1):
+        certify = step == rounds or split.worth_certifying(tolerance)
         steps = [
-            problem.step(split.psi[i], split.point(i), split.ratio(i))
+            problem.step(split.psi[i], split.point(i), split.ratio(i), certify)
             for i, problem in enumerate(problems)
         ]
         losses = np.array([found.loss for found in steps])

@@ -84,7 +84,10 @@ def test_a_sample_of_the_clients_reaches_the_certified_solution_of_all(penalty, 
     assert all(row["clients"] == (4 if row["round"] % 10 == 0 else 2) for row in result.metrics[1:])
     # A gap needs everyone's word.
     known = [row["round"] for row in result.metrics if np.isfinite(row["gap"])]
-    assert known == [row["round"] for row in result.metrics if row["round"] % 10 == 0]
+    # A gap needs everyone, and is not asked for while it cannot be small.
+    assert known
+    assert all(number % 10 == 0 for number in known)
+    assert known[-1] == result.metrics[-1]["round"]
     tight = run(STUDY, {**settings, "tolerance": 0.0, "rounds": 300})
     assert_close(tight, healthy[penalty])
     assert all(client["rounds"] < 300 for client in tight.clients)

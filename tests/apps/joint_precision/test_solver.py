@@ -290,3 +290,13 @@ def test_alone_is_the_joint_problem_of_one():
     assert losses[1] == pytest.approx(smooth_loss(whole.unpack(psi[1]), matrix), rel=1e-9)
     assert np.all(gaps <= 1e-6)
     assert np.linalg.eigvalsh(whole.unpack(omega[1]))[0] > 0.0
+
+
+@BOTH
+def test_leaving_out_early_certificates_changes_nothing_but_their_number(penalty, monkeypatch):
+    matrices = correlations()
+    found = solve_joint(matrices, 0.1, 0.05, penalty)
+    monkeypatch.setattr(Splitting, "worth_certifying", lambda self, tolerance: True)
+    always = solve_joint(matrices, 0.1, 0.05, penalty)
+    assert found.rounds == always.rounds
+    np.testing.assert_array_equal(found.sparse, always.sparse)
