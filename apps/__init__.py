@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 STUDIES = {
     "consensus-graph": "apps.consensus_graph",
     "joint-precision": "apps.joint_precision",
+    "server-graph": "apps.server_graph",
 }
 
 

@@ -63,15 +63,18 @@ def check_combination_matrix(combination: ArrayLike, tolerance: float = 1e-9) ->
     wrong = np.abs(a - a.T) > tolerance
     if wrong.any():
         m, p = (int(i) for i in np.argwhere(wrong)[0])
+        what = " (plain averages over neighbourhoods)" if _averages(a, tolerance) else ""
         raise ValueError(
-            f"combination matrix: not symmetric, a[{m}, {p}] = {a[m, p]:.6g} but "
+            f"combination matrix{what}: not symmetric, a[{m}, {p}] = {a[m, p]:.6g} but "
             f"a[{p}, {m}] = {a[p, m]:.6g}; use Metropolis weights"
         )
     off = np.abs(a.sum(axis=1) - 1.0)
     if off.max() > tolerance:
         m = int(off.argmax())
+        advice = "was it rounded? Keep 17 digits, or " if off.max() < 1e-2 else ""
         raise ValueError(
-            f"combination matrix: row {m} sums to {a[m].sum():.9g}, not 1; use Metropolis weights"
+            f"combination matrix: row {m} sums to {a[m].sum():.9g}, not 1; {advice}use Metropolis "
+            f"weights"
         )
     diagonal = np.diagonal(a)
     if diagonal.min() <= 0.0:
@@ -149,6 +152,13 @@ def _checked(combination: ArrayLike, draws: ArrayLike) -> tuple[Matrix, Matrix]:
     if g.ndim != 2 or len(g) != len(a):
         raise ValueError(f"draws: shape {g.shape}, one row for each of {len(a)} servers is needed")
     return a, g
+
+
+def _averages(a: Matrix, tolerance: float) -> bool:
+    """Return whether every column, or every row, has equal weights that sum to one."""
+    equal = (a > 0.0) / np.maximum(np.count_nonzero(a > 0.0, axis=0), 1)
+    by_row = ((a > 0.0).T / np.maximum(np.count_nonzero(a > 0.0, axis=1), 1)).T
+    return bool(min(np.abs(a - equal).max(), np.abs(a - by_row).max()) <= tolerance)
 
 
 def _refuse_entry(a: Matrix, wrong: NDArray[np.bool_], how: str) -> None:

@@ -26,7 +26,8 @@ class StudyError(RuntimeError):
 class Client:
     """One enrolled client, in the order of its partition, then its name.
 
-    ``synthetic`` says that its data was made by the study, so that the truth is known.
+    ``synthetic`` says that its data was made by the study, so that the truth is known; ``server``
+    which of several servers it belongs to, where a study has them.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Client:
     variables: list[str]
     node_id: int
     synthetic: bool = False
+    server: int = -1
     rounds: int = 0
     failures: int = 0
     last_failure: str = ""
@@ -124,7 +126,10 @@ def _read(content: RecordDict, node_id: int) -> Client:
     if not (isinstance(partition, int) and isinstance(count, int) and count > 0):
         raise BadReply(f"partition {partition!r} and count {count!r} must be whole numbers")
     synthetic = record.get("synthetic") is True
-    return Client(name, partition, count, [str(v) for v in variables], node_id, synthetic)
+    server = record.get("server", -1)
+    if isinstance(server, bool) or not isinstance(server, int):
+        raise BadReply(f"server {server!r} must be a whole number")
+    return Client(name, partition, count, [str(v) for v in variables], node_id, synthetic, server)
 
 
 def _name_apart(clients: Sequence[Client]) -> None:

@@ -42,8 +42,21 @@ STRATEGIES += [
         {"method": "pooled", "penalty": "fused"},
     )
 ]
+_SERVERS = {"servers": 3, "topology": "ring", "clients": 6, "samples": "10"}
+STRATEGIES += [
+    ("server-graph", {**_SERVERS, "secure-aggregation": "off", **more})
+    for more in (
+        *({"method": method} for method in ("none", "hybrid", "masked", "iid", "fedavg")),
+        {"sample": 1},
+        {"failures": "1:2-3", "on-server-loss": "rehome"},
+    )
+] + [("server-graph", {**_SERVERS, "clients": 9, "method": "masked"})]
 # A setting of every study with its default, and another value for it.
-ANOTHER = {"consensus-graph": ("alpha", 2.0, 3.0), "joint-precision": ("rho", 1.0, 3.0)}
+ANOTHER = {
+    "consensus-graph": ("alpha", 2.0, 3.0),
+    "joint-precision": ("rho", 1.0, 3.0),
+    "server-graph": ("step", 0.1, 0.2),
+}
 EVERY = pytest.mark.parametrize(
     ("study", "settings"), STRATEGIES, ids=lambda v: v if isinstance(v, str) else str(v)
 )

@@ -1,0 +1,1 @@
+"""server-graph: one model over a graph of servers, with masks and graph-homomorphic noise."""

@@ -1,0 +1,135 @@
+"""Settings of the server-graph study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sim.config import ConfigError, StudyConfig
+from strategies.topology_weights import check_rule
+
+NOISY_METHODS = ("hybrid", "iid", "masked")
+LOSSES = ("logistic", "least-squares")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerGraphConfig(StudyConfig):
+    """Settings, under the names of the paper where it has one.
+
+    Attributes
+    ----------
+    rounds : iterations i; all are run (``tolerance = 0``) unless a tolerance is set
+    clients : over all servers, spread over them evenly
+    sample : L, clients a server and round, drawn at random; 0 is all
+    method : ``hybrid`` (the paper's), ``iid`` noise, ``none``, ``masked`` (exact between servers),
+        ``fedavg`` (one server for all clients)
+    servers, topology, weights : P, their graph (a name or a file), and how its combination matrix
+        is made: ``auto`` is ``own`` for a matrix in a file and ``metropolis`` for a graph; see
+        `strategies.topology`
+    step : mu
+    batch : samples a gradient; 0 is all of a client's
+    local_steps : gradient steps a round
+    clip : B, largest norm of one sample's gradient; 0 does not clip
+    sigma : sigma_g, standard deviation of the servers' Laplace noise
+    ridge : rho, of (rho / 2) |w|^2 in the loss
+    loss : ``logistic``, ``least-squares``, or the dotted name of a class (see `losses`)
+    secure_aggregation : ``auto`` masks clients' updates in ``hybrid`` and ``masked``; or ``on``,
+        ``off``
+    failures : servers that stop: ``3:100`` from round 100 on, ``3:100-200`` in these rounds, with
+        commas between
+    on_server_loss : ``drop`` its clients with it, or ``rehome`` them to its neighbours
+    features, samples : of the synthetic data: M and N (one number or one a client)
+    spread : how much clients' noise differs, of the synthetic data
+    """
+
+    study: ClassVar[str] = "server-graph"
+    methods: ClassVar[tuple[str, ...]] = ("hybrid", "iid", "none", "masked", "fedavg")
+
+    rounds: int = 200
+    tolerance: float = 0.0
+    clients: int = 50
+    sample: int = 0
+    method: str = "hybrid"
+    servers: int = 10
+    topology: str = "erdos-renyi:0.3"
+    weights: str = "auto"
+    step: float = 0.1
+    batch: int = 10
+    local_steps: int = 1
+    clip: float = 0.0
+    sigma: float = 0.2
+    ridge: float = 0.01
+    loss: str = "logistic"
+    secure_aggregation: str = "auto"
+    failures: str = ""
+    on_server_loss: str = "drop"
+    features: int = 2
+    samples: str = "100"
+    spread: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least("servers", 1)
+        if self.clients < self.servers and self.method != "fedavg":
+            raise ConfigError(
+                f"clients={self.clients}: fewer than servers={self.servers}; every server needs "
+                "one at least"
+            )
+        try:
+            check_rule(self.weights)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        self.positive("step")
+        self.at_least("batch", 0)
+        self.at_least("local_steps", 1)
+        for name in ("clip", "sigma", "ridge", "spread"):
+            self.at_least(name, 0.0)
+        # Also what the sensitivity in `release` rests on: a step must not drive two models apart.
+        if self.step * self.ridge > 2.0:
+            raise ConfigError(
+                f"step={self.step}: with ridge={self.ridge} the ridge alone diverges; keep "
+                "step * ridge <= 2"
+            )
+        if self.loss not in LOSSES and "." not in self.loss:
+            raise ConfigError(
+                f"loss={self.loss!r}: use one of {', '.join(LOSSES)}, or the dotted name of a class"
+            )
+        self.one_of("secure_aggregation", ("auto", "on", "off"))
+        self.one_of("on_server_loss", ("drop", "rehome"))
+        self.at_least("features", 1)
+        self.sample_counts()
+        self._check_privacy()
+
+    def _check_privacy(self) -> None:
+        if self.privacy == "none":
+            return
+        if self.method not in ("hybrid", "iid") or self.sigma <= 0.0 or self.clip <= 0.0:
+            raise ConfigError(
+                f"privacy={self.privacy!r}: epsilon is of the noise between servers and needs "
+                "method hybrid or iid, sigma > 0, and clip > 0, which bounds a gradient (B)"
+            )
+        if self.privacy == "sound" and self.failures and self.on_server_loss == "rehome":
+            raise ConfigError(
+                "on-server-loss='rehome': a client that moves is told of by two servers, and "
+                "privacy='sound' counts one; use on-server-loss='drop'"
+            )
+
+    @property
+    def masks_clients(self) -> bool:
+        """Whether clients' updates reach their server by secure aggregation."""
+        if self.secure_aggregation == "auto":
+            return self.method in ("hybrid", "masked")
+        return self.secure_aggregation == "on"
+
+    def sample_counts(self) -> list[int]:
+        """Return the number of synthetic samples of every client."""
+        try:
+            counts = [int(part) for part in self.samples.split(",")]
+        except ValueError:
+            counts = []
+        if not counts or min(counts) < 1 or len(counts) not in (1, self.clients):
+            raise ConfigError(
+                f"samples={self.samples!r}: one whole number >= 1 for all clients, or "
+                f"{self.clients} of them with commas between"
+            )
+        return counts * self.clients if len(counts) == 1 else counts

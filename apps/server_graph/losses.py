@@ -1,0 +1,210 @@
+"""Losses Q(w; x) of one sample x = (h, y), and how to bring another.
+
+A loss sees arrays only. With n samples of d features and M parameters:
+
+    X : (n, d) features h      y : (n,) targets      w : (M,) parameters
+
+``logistic``       Q = log(1 + exp(-y h'w)),  y = -1 or +1,  M = d
+``least-squares``  Q = (y - h'w)^2 / 2,       y a number,    M = d
+
+Neither has an intercept; a column of ones is one. The ridge (rho / 2) |w|^2 is not in the loss: it
+is no data, so it must not be clipped with it (see `problem`).
+
+Any class with the methods of `Loss` can be named in the setting ``loss``, as in
+``loss = "my_package.my_module.MyLoss"``. It must be installed on the server and on every client,
+and needs no arguments. It may also have ``start(features) -> (M,)``, where learning begins (zeros
+otherwise), ``hessian(w, X, y, weights) -> (M, M)``, the weighted sum of the samples' Hessians, with
+which a convex loss has its minimiser by Newton's method, and ``targets = "numbers"``, so that
+synthetic targets are numbers and not labels.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from sim.config import ConfigError
+from sim.tables import DataError
+
+Array = NDArray[np.float64]
+
+_log = logging.getLogger("trellis.server_graph")
+
+
+class Loss(Protocol):
+    """What a loss must be able to do."""
+
+    def size(self, features: int) -> int:
+        """Return M, the number of parameters for d ``features``."""
+        ...
+
+    def loss(self, w: Array, X: Array, y: Array) -> Array:
+        """Return the samples' losses (n,)."""
+        ...
+
+    def gradients(self, w: Array, X: Array, y: Array) -> Array:
+        """Return the samples' gradients (n, M), one a row: they are clipped one by one."""
+        ...
+
+    def predict(self, w: Array, X: Array) -> Array:
+        """Return the predicted targets (n,)."""
+        ...
+
+    def check_targets(self, y: Array, source: str) -> Array:
+        """Return the targets as the loss wants them; refuse others with an error that names them.
+
+        ``y`` is finite already. ``source`` is the file, for the message.
+        """
+        ...
+
+
+METHODS = ("size", "loss", "gradients", "predict", "check_targets")
+
+
+class Logistic:
+    """Q = log(1 + exp(-y h'w)), of labels -1 and +1."""
+
+    targets = "labels"
+
+    def size(self, features: int) -> int:
+        """Return M = d."""
+        return features
+
+    def loss(self, w: Array, X: Array, y: Array) -> Array:
+        """Return the samples' losses (n,)."""
+        return np.logaddexp(0.0, -y * (X @ w))
+
+    def gradients(self, w: Array, X: Array, y: Array) -> Array:
+        """Return the samples' gradients (n, M)."""
+        return (-y * expit(-y * (X @ w)))[:, None] * X
+
+    def hessian(self, w: Array, X: Array, y: Array, weights: Array) -> Array:
+        """Return the weighted sum of the samples' Hessians (M, M)."""
+        margin = X @ w
+        return (X.T * (weights * expit(margin) * expit(-margin))) @ X
+
+    def predict(self, w: Array, X: Array) -> Array:
+        """Return labels -1 and +1; +1 on the boundary."""
+        return np.where(X @ w >= 0.0, 1.0, -1.0)
+
+    def check_targets(self, y: Array, source: str) -> Array:
+        """Return labels -1 and +1; 0 and 1 are taken for them."""
+        return checked_labels(y, source)
+
+
+class LeastSquares:
+    """Q = (y - h'w)^2 / 2."""
+
+    targets = "numbers"
+
+    def size(self, features: int) -> int:
+        """Return M = d."""
+        return features
+
+    def loss(self, w: Array, X: Array, y: Array) -> Array:
+        """Return the samples' losses (n,)."""
+        return 0.5 * (X @ w - y) ** 2
+
+    def gradients(self, w: Array, X: Array, y: Array) -> Array:
+        """Return the samples' gradients (n, M)."""
+        return (X @ w - y)[:, None] * X
+
+    def hessian(self, w: Array, X: Array, y: Array, weights: Array) -> Array:
+        """Return the weighted sum of the samples' Hessians (M, M); the same for every w."""
+        return (X.T * weights) @ X
+
+    def predict(self, w: Array, X: Array) -> Array:
+        """Return h'w."""
+        return X @ w
+
+    def check_targets(self, y: Array, source: str) -> Array:
+        """Return ``y``: every number is a target."""
+        return y
+
+
+def checked_labels(y: Array, source: str) -> Array:
+    """Return labels -1 and +1 from -1 and +1, or from 0 and 1.
+
+    Raises
+    ------
+    DataError
+        For any other label, and where 0 and -1 stand side by side.
+    """
+    wrong = np.flatnonzero((np.abs(y) != 1.0) & (y != 0.0))
+    if wrong.size:
+        raise DataError(
+            f"{source}: row {wrong[0] + 1}, y is {y[wrong[0]]:g} ({wrong.size} such rows); the "
+            "logistic loss needs labels -1 and 1, or 0 and 1"
+        )
+    zeros = int(np.count_nonzero(y == 0.0))
+    if zeros and np.any(y == -1.0):
+        raise DataError(f"{source}: y has labels 0 and -1 both; use -1 and 1, or 0 and 1")
+    if zeros:
+        _log.info("%s: label 0 is read as -1 (%d of %d rows)", source, zeros, y.size)
+        return np.where(y == 0.0, -1.0, y)
+    return y
+
+
+def start(loss: Loss, features: int) -> Array:
+    """Return where learning begins (M,): zeros, unless the loss has a ``start`` of its own."""
+    size = loss.size(features)
+    own = getattr(loss, "start", None)
+    if own is None:
+        return np.zeros(size)
+    w = np.array(own(features), dtype=np.float64)
+    if w.shape != (size,) or not np.all(np.isfinite(w)):
+        raise ConfigError(
+            f"{type(loss).__name__}.start({features}) has shape {w.shape}; {size} finite numbers "
+            f"are needed, as {type(loss).__name__}.size({features}) says"
+        )
+    return w
+
+
+_BUILT_IN: dict[str, type[Logistic] | type[LeastSquares]] = {
+    "logistic": Logistic,
+    "least-squares": LeastSquares,
+}
+
+
+def loss_by_name(name: str) -> Loss:
+    """Return the loss of the setting ``loss``: a built-in one, or an instance of the named class.
+
+    Raises
+    ------
+    ConfigError
+        Where the module or the class is not there, or the class lacks methods; says which.
+    """
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]()
+    module_name, _, class_name = name.rpartition(".")
+    if not module_name:
+        raise ConfigError(
+            f"loss={name!r}: use one of {', '.join(_BUILT_IN)}, or package.module.Class"
+        )
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"loss={name!r}: no module {error.name!r}; install the package on the server and on "
+            "every client"
+        ) from None
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type):
+        raise ConfigError(f"loss={name!r}: {module_name} has no class {class_name!r}")
+    # Before it is made: what is no loss is never run.
+    missing = [method for method in METHODS if not callable(getattr(found, method, None))]
+    if missing:
+        raise ConfigError(
+            f"loss={name!r}: {class_name} lacks {', '.join(missing)}; a loss needs "
+            f"{', '.join(METHODS)} (see apps.server_graph.losses.Loss)"
+        )
+    try:
+        made: Loss = found()
+    except TypeError as error:
+        raise ConfigError(f"loss={name!r}: cannot be made without arguments ({error})") from None
+    return made

@@ -1,0 +1,53 @@
+"""The minimiser of (1) behind synthetic data, and how far a run is from it in the long run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategies.base import Client
+
+from .config import LOSSES, ServerGraphConfig
+from .data import synthetic_table
+from .losses import loss_by_name
+from .problem import minimiser
+
+Vector = NDArray[np.float64]
+
+
+def true_model(
+    config: ServerGraphConfig, seed: int, clients: Sequence[Client], homes: NDArray[np.intp]
+) -> Vector | None:
+    """Return w^o of (1) over the clients that have a server, or None where it is not known.
+
+    Known is it for convex losses on data that this study made. Servers count alike, and a server's
+    clients count alike, so it depends on who is whose.
+    """
+    partitions = [client.partition for client in clients]
+    # Both are the clients' word: one that lies must not stop the run.
+    synthetic = all(client.synthetic for client in clients)
+    known = synthetic and all(0 <= partition < config.clients for partition in partitions)
+    if not known or config.loss not in LOSSES:
+        return None
+    return _minimiser(config, seed, tuple(partitions), tuple(homes.tolist()))
+
+
+@lru_cache(maxsize=64)
+def _minimiser(
+    config: ServerGraphConfig, seed: int, partitions: tuple[int, ...], homes: tuple[int, ...]
+) -> Vector:
+    groups: dict[int, list[tuple[Vector, Vector]]] = {}
+    for partition, home in zip(partitions, homes, strict=True):
+        if home >= 0:
+            samples = synthetic_table(config, seed, partition)
+            groups.setdefault(home, []).append((samples.X, samples.y))
+    return minimiser(loss_by_name(config.loss), list(groups.values()), config.ridge)
+
+
+def steady_state(decibels: Sequence[float]) -> float:
+    """Return the mean power over the last half of the rounds, in dB."""
+    last = np.asarray(decibels[len(decibels) // 2 :], dtype=np.float64)
+    return float(10.0 * np.log10(np.mean(10.0 ** (last / 10.0))))
