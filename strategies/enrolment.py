@@ -27,7 +27,7 @@ class Client:
     """One enrolled client, in the order of its partition, then its name.
 
     ``synthetic`` says that its data was made by the study, so that the truth is known; ``server``
-    which of several servers it belongs to, where a study has them.
+    and ``cluster`` which of several servers and clusters it belongs to, where a study has them.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Client:
     node_id: int
     synthetic: bool = False
     server: int = -1
+    cluster: int = -1
     rounds: int = 0
     failures: int = 0
     last_failure: str = ""
@@ -126,10 +127,12 @@ def _read(content: RecordDict, node_id: int) -> Client:
     if not (isinstance(partition, int) and isinstance(count, int) and count > 0):
         raise BadReply(f"partition {partition!r} and count {count!r} must be whole numbers")
     synthetic = record.get("synthetic") is True
-    server = record.get("server", -1)
-    if isinstance(server, bool) or not isinstance(server, int):
-        raise BadReply(f"server {server!r} must be a whole number")
-    return Client(name, partition, count, [str(v) for v in variables], node_id, synthetic, server)
+    places = {key: record.get(key, -1) for key in ("server", "cluster")}
+    for key, value in places.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadReply(f"{key} {value!r} must be a whole number")
+    names = [str(variable) for variable in variables]
+    return Client(name, partition, count, names, node_id, synthetic, **places)  # type: ignore[arg-type]
 
 
 def _name_apart(clients: Sequence[Client]) -> None:

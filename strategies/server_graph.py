@@ -20,6 +20,7 @@ Arrays: ``models`` (P, M).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,10 +37,13 @@ from . import wire
 from .base import Client, Row, StudyError, StudyStrategy
 from .exchange import Answers
 from .secure import SecureSum
+from .server_clients import drawn_by_server
 from .server_exchange import Server
 from .server_failures import Outage, alive, homes_now
 from .server_post import Post
 from .topology import Topology
+
+log = logging.getLogger("trellis.strategy")
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -114,6 +118,11 @@ class ServerGraph(StudyStrategy[Vector]):
         # One server has all clients, whatever they say.
         self.homes = np.array([c.server if count > 1 else 0 for c in clients], dtype=np.intp)
         self._homes.clear()
+        for server in sorted(set(range(count)) - set(self.homes.tolist())):
+            log.warning(
+                "server %s has no clients: it passes on what its neighbours say",
+                self.servers.topology.names[server],
+            )
         self.models = np.tile(self.first_model, (count, 1))
 
     def up(self, server_round: int) -> NDArray[np.bool_]:
@@ -131,15 +140,9 @@ class ServerGraph(StudyStrategy[Vector]):
 
     def participants(self, server_round: int) -> list[int]:
         """Return L clients of every server that is up, drawn at random."""
-        homes, most = self.homes_in(server_round), self.plan.sample
+        up = np.flatnonzero(self.up(server_round))
         rng = self.sampler(server_round)
-        chosen: list[int] = []
-        for server in np.flatnonzero(self.up(server_round)):
-            own = np.flatnonzero(homes == server)
-            if most and own.size > most:
-                own = rng.choice(own, most, replace=False)
-            chosen += [int(client) for client in own]
-        return sorted(chosen)
+        return drawn_by_server(self.homes_in(server_round), up, self.plan.sample, rng)
 
     def combination(self, up: NDArray[np.bool_]) -> Matrix:
         """Return A (P, P) of the servers that are up; the others stand by themselves."""

@@ -1,0 +1,28 @@
+"""Which clients of every server are asked in a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def drawn_by_server(
+    homes: NDArray[np.intp], servers: Iterable[int], most: int, rng: np.random.Generator
+) -> list[int]:
+    """Return ``most`` clients of each server, drawn at random, all where there are no more.
+
+    Parameters
+    ----------
+    homes : (K,) the server of every client
+    servers : those that ask
+    most : L; 0 is all
+    """
+    chosen: list[int] = []
+    for server in servers:
+        own = np.flatnonzero(homes == server)
+        if most and own.size > most:
+            own = rng.choice(own, most, replace=False)
+        chosen += [int(client) for client in own]
+    return sorted(chosen)
