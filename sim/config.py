@@ -86,6 +86,20 @@ class StudyConfig:
         if value not in allowed:
             raise ConfigError(f"{_kebab(name)}={value!r}: use one of {', '.join(allowed)}")
 
+    def by_client(self, name: str, least: int) -> list[int]:
+        """Return a setting that is one whole number for all clients, or one each, as K numbers."""
+        text = str(getattr(self, name))
+        try:
+            counts = [int(part) for part in text.split(",")]
+        except ValueError:
+            counts = []
+        if not counts or min(counts) < least or len(counts) not in (1, self.clients):
+            raise ConfigError(
+                f"{_kebab(name)}={text!r}: one whole number >= {least} for all clients, or "
+                f"{self.clients} of them with commas between"
+            )
+        return counts * self.clients if len(counts) == 1 else counts
+
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Build the config from kebab-case settings; those not given keep their default."""

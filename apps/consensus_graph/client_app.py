@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from apps.enrolling import introduction, refusal
 from apps.statistic import Statistic
 from privacy.budget import Policy, PrivacyRefused
 from privacy.events import PrivacyEvent
@@ -38,19 +39,9 @@ def enrol(message: Message, context: Context) -> Message:
         # While the data is at hand: no later message needs to read it.
         policy = Policy.from_node_config(context.node_config)
         release_statistic(config, seed, node, table, policy).keep(context.state)
-    except PrivacyRefused as refusal:
-        who = ConfigRecord({"name": node.name, "refused": str(refusal)})
-        return Message(RecordDict({"client": who}), reply_to=message)
-    who = ConfigRecord(
-        {
-            "name": node.name,
-            "partition": node.partition,
-            "count": int(table.values.shape[0]),
-            "variables": list(table.columns),
-            "synthetic": node.data_path is None,
-        }
-    )
-    return Message(RecordDict({"client": who}), reply_to=message)
+    except PrivacyRefused as reason:
+        return refusal(message, node, reason)
+    return introduction(message, node, int(table.values.shape[0]), table.columns)
 
 
 @app.train()

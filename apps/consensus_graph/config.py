@@ -75,13 +75,4 @@ class ConsensusGraphConfig(StudyConfig):
 
     def signal_counts(self) -> list[int]:
         """Return the number of synthetic signals of every client."""
-        try:
-            counts = [int(part) for part in self.signals.split(",")]
-        except ValueError:
-            counts = []
-        if not counts or min(counts) < 2 or len(counts) not in (1, self.clients):
-            raise ConfigError(
-                f"signals={self.signals!r}: one whole number >= 2 for all clients, or "
-                f"{self.clients} of them with commas between"
-            )
-        return counts * self.clients if len(counts) == 1 else counts
+        return self.by_client("signals", 2)

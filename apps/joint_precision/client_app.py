@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from apps.enrolling import introduction, refusal
 from privacy.budget import Policy, PrivacyRefused
 from sim.node import Node
 from sim.seeds import generator
@@ -41,19 +42,9 @@ def enrol(message: Message, context: Context) -> Message:
         else:
             # While the data is at hand: no later message needs to read it.
             release_correlation(config, seed, node, table, policy).keep(context.state)
-    except PrivacyRefused as refusal:
-        who = ConfigRecord({"name": node.name, "refused": str(refusal)})
-        return Message(RecordDict({"client": who}), reply_to=message)
-    who = ConfigRecord(
-        {
-            "name": node.name,
-            "partition": node.partition,
-            "count": int(table.values.shape[0]),
-            "variables": list(table.columns),
-            "synthetic": node.data_path is None,
-        }
-    )
-    return Message(RecordDict({"client": who}), reply_to=message)
+    except PrivacyRefused as reason:
+        return refusal(message, node, reason)
+    return introduction(message, node, int(table.values.shape[0]), table.columns)
 
 
 @app.train()

@@ -127,13 +127,4 @@ class JointPrecisionConfig(StudyConfig):
 
     def sample_counts(self) -> list[int]:
         """Return the number of synthetic samples of every client."""
-        try:
-            counts = [int(part) for part in self.samples.split(",")]
-        except ValueError:
-            counts = []
-        if not counts or min(counts) < 2 or len(counts) not in (1, self.clients):
-            raise ConfigError(
-                f"samples={self.samples!r}: one whole number >= 2 for all clients, or "
-                f"{self.clients} of them with commas between"
-            )
-        return counts * self.clients if len(counts) == 1 else counts
+        return self.by_client("samples", 2)

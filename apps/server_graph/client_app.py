@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
+from apps.enrolling import introduction, refusal
 from privacy.budget import Policy, PrivacyRefused
 from privacy.secagg.client import Summands, register
 from sim.node import Node
@@ -77,21 +78,11 @@ def enrol(message: Message, context: Context) -> Message:
     run = _run(context)
     try:
         client = _client(run, context)
-    except PrivacyRefused as refusal:
-        who = ConfigRecord({"name": Node.of(context).name, "refused": str(refusal)})
-        return Message(RecordDict({"client": who}), reply_to=message)
+    except PrivacyRefused as reason:
+        return refusal(message, Node.of(context), reason)
     node, samples = client.node, client.samples
-    who = ConfigRecord(
-        {
-            "name": node.name,
-            "partition": node.partition,
-            "count": len(samples.y),
-            "variables": list(samples.columns),
-            "synthetic": node.data_path is None,
-            "server": server_of(run.config, node, context),
-        }
-    )
-    return Message(RecordDict({"client": who}), reply_to=message)
+    server = server_of(run.config, node, context)
+    return introduction(message, node, len(samples.y), samples.columns, server=server)
 
 
 @app.train()

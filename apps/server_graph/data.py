@@ -19,7 +19,6 @@ columns are features.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +26,7 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
+from apps.assignment import dealt_server, given_number
 from sim.node import Node
 from sim.seeds import generator
 from sim.tables import DataError, read_table
@@ -37,7 +37,6 @@ from .losses import Loss, loss_by_name
 Array = NDArray[np.float64]
 
 TARGET = "y"
-ASSIGNMENT = "assignment.csv"
 _SMALLEST_DEVIATION = 0.1
 _TARGET_NOISE = 0.5
 
@@ -135,54 +134,8 @@ def server_of(config: ServerGraphConfig, node: Node, context: Context) -> int:
     """
     if config.method == "fedavg":
         return 0
-    if "server" in context.node_config:
-        return _server(config, context.node_config["server"], f"node config of {node.name}")
-    table = node.data_path.parent / ASSIGNMENT if node.data_path is not None else None
-    if table is not None and table.is_file():
-        return _assigned(config, node, table)
-    if not 0 <= node.partition < config.clients:
-        raise DataError(
-            f"{node.name}: which server is it a client of? partition-id {node.partition} is not "
-            f"between 0 and {config.clients - 1}; set server=0 to {config.servers - 1} in its "
-            "--node-config"
-        )
-    return node.partition * config.servers // config.clients
-
-
-def _assigned(config: ServerGraphConfig, node: Node, table: Path) -> int:
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file, skipinitialspace=True)
-            if not {"client", "server"} <= set(rows.fieldnames or ()):
-                raise DataError(f"{table}: needs the columns client and server")
-            said = [
-                (number, row["server"])
-                for number, row in enumerate(rows, start=1)
-                if (row["client"] or "").strip() in _names(node)
-            ]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{table}: cannot be read ({error})") from None
-    if len(said) != 1:
-        raise DataError(
-            f"{table}: client {node.name!r} stands there {len(said)} times; give it one row"
-        )
-    number, server = said[0]
-    return _server(config, server, f"{table}: row {number}")
-
-
-def _names(node: Node) -> set[str]:
-    path = node.data_path
-    return {node.name} if path is None else {node.name, path.name, path.stem}
-
-
-def _server(config: ServerGraphConfig, value: object, where: str) -> int:
-    text = "" if isinstance(value, bool) else str(value).strip()
-    if not (text.isascii() and text.isdigit() and int(text) < config.servers):
-        raise DataError(
-            f"{where}: server={value!r}; the {config.servers} servers are numbered from 0 to "
-            f"{config.servers - 1}"
-        )
-    return int(text)
+    given = given_number("server", config.servers, node, context)
+    return dealt_server(config.clients, config.servers, node) if given is None else given
 
 
 def _npz_targets(path: Path) -> Array:

@@ -18,15 +18,10 @@ from sim.deployment import Deployment
 from sim.record import RunResult
 from strategies.checkpoint import Checkpoint
 
+from .bits import assert_same_bits
+
 STUDY = "consensus-graph"
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
-
-
-def assert_same_bits(one: RunResult, other: RunResult) -> None:
-    assert set(one.arrays) == set(other.arrays)
-    for name, array in one.arrays.items():
-        assert array.dtype == other.arrays[name].dtype
-        assert array.tobytes() == other.arrays[name].tobytes(), name
 
 
 def test_flowers_simulation_gives_the_same_bits(tmp_path):

@@ -5,22 +5,11 @@ from __future__ import annotations
 import pytest
 
 from apps import run
-from sim.record import RunResult
+
+from .bits import assert_same_bits
 
 STUDY = "joint-precision"
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
-
-VOLATILE = ("seconds", "slowest-client-seconds", "server-seconds")
-
-
-def assert_same_bits(one: RunResult, other: RunResult) -> None:
-    assert set(one.arrays) == set(other.arrays)
-    for name, array in one.arrays.items():
-        assert array.dtype == other.arrays[name].dtype
-        assert array.tobytes() == other.arrays[name].tobytes(), name
-    for mine, theirs in zip(one.metrics, other.metrics, strict=True):
-        lasting = [{k: v for k, v in row.items() if k not in VOLATILE} for row in (mine, theirs)]
-        assert str(lasting[0]) == str(lasting[1])  # nan equals nan
 
 
 def test_flowers_simulation_gives_the_same_bits(tmp_path):
