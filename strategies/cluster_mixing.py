@@ -19,7 +19,9 @@ w_k = w_{s,q} and grad f_k(w_{s,q}) = phi_k, so with g_{s,q} the mean gradient o
 
     w = M (w - g(w) / rho),    M = (A + I) with rows divided by their sums:
 
-the optimum of (2) only where all servers are neighbours. On other graphs it is off by O(1 / rho).
+the optimum of (2), with servers counted alike, only where all servers are neighbours. On other
+graphs it is off, and as rho grows it tends to the optimum with servers weighted by their number of
+neighbours plus one, M's stationary weights.
 
 ``exact`` mixing is ADMM on the problem with all its constraints,
 

@@ -206,3 +206,16 @@ def test_one_server_with_tau_minimises_the_coupled_objective():
         slope = sum(federation.h[k] @ models[0, q] - federation.b[k] for k in mine)
         pull = 2.0 * tau * (models[0, q] - models[0, 1 - q])
         np.testing.assert_allclose(slope + pull, 0.0, atol=1e-7)
+
+
+def test_with_a_large_rho_the_papers_mixing_weighs_servers_by_their_neighbours():
+    federation = Federation("server")
+    adjacency = topology("star", SERVERS).adjacency
+    models, _ = paper(federation, adjacency, 60_000, rho=300.0)
+    places = federation.servers * CLUSTERS + federation.clusters
+    alike = 1.0 / np.bincount(places)[places]
+    stationary = (adjacency.sum(axis=1) + 1.0)[federation.servers] * alike
+    far, near = (
+        np.max(np.abs(models - federation.optimum(weights))) for weights in (alike, stationary)
+    )
+    assert near < 0.1 * far

@@ -1,0 +1,1 @@
+"""cluster-admm: one model a cluster of clients, over a graph of servers, by ADMM."""

@@ -1,0 +1,232 @@
+"""The client of cluster-admm: message in, message out.
+
+``query.enrol``   who it is, of which server and cluster, how much data it has.
+``train``         gets v = phi_k + rho w_{s,q} and returns w_k, the solution of (4), noised as
+                  `release` says. The server holds the duals: a client that restarts loses nothing.
+``query.losses``  gets models (Q, d) and returns its mean loss under each, by which the server finds
+                  clusters. Losses have no noise: with ``privacy = "sound"`` they are refused.
+
+Orders: ``round``, ``rho``, ``share`` (of the ridge) and, where part of the data is held out, its
+fraction ``held_out``: training leaves those rows out, losses are of them alone. The noise is the
+client's to choose, by the run's settings; a server cannot order less in a message.
+
+Nothing is kept from round to round but the parsed data and the factorisation of (4), in memory and
+for this run only: another run, other settings or a changed file are read anew.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from numpy.typing import NDArray
+
+from apps.server_graph.data import Samples
+from privacy.budget import Policy, PrivacyRefused
+from sim.node import Node
+from strategies import wire
+
+from .config import ClusterAdmmConfig
+from .data import client_table, cluster_of, held_out_rows, server_of
+from .problem import Step, mean_losses, primal_step
+from .release import bounded, permit_losses, release_model
+
+app = ClientApp()
+
+Array = NDArray[np.float64]
+Stamp = tuple[int, int]  # a file's time of change and size
+
+_LARGEST_SQUARE = 1e100
+_RHO_RANGE = (1e-9, 1e9)
+_MOST_STEPS_KEPT = 8  # a server that changes rho every round must not fill the memory
+
+
+@dataclass(frozen=True)
+class _Client:
+    """One client, ready to answer; ``steps`` by (rho, share, held_out), with their D."""
+
+    node: Node
+    samples: Samples
+    policy: Policy
+    stamp: Stamp | None
+    steps: dict[tuple[float, float, float], tuple[Step, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What this process keeps of the run it works for."""
+
+    run_id: int
+    run_config: dict[str, Any]
+    config: ClusterAdmmConfig
+    seed: int
+    clients: dict[Any, _Client] = field(default_factory=dict)
+
+
+_kept: _Run | None = None
+
+
+@app.query("enrol")
+def enrol(message: Message, context: Context) -> Message:
+    """Tell who this client is, of which server and cluster, and how much data it has; or refuse."""
+    run = _run(context)
+    try:
+        client = _client(run, context)
+    except PrivacyRefused as refusal:
+        who = ConfigRecord({"name": Node.of(context).name, "refused": str(refusal)})
+        return Message(RecordDict({"client": who}), reply_to=message)
+    node, samples = client.node, client.samples
+    who = ConfigRecord(
+        {
+            "name": node.name,
+            "partition": node.partition,
+            "count": len(samples.y),
+            "variables": list(samples.columns),
+            "synthetic": node.data_path is None,
+            "server": server_of(run.config, node, context),
+            "cluster": cluster_of(run.config, run.seed, node, context),
+        }
+    )
+    return Message(RecordDict({"client": who}), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Return this client's solution of (4), noised where the run says so."""
+    run = _run(context)
+    client = _client(run, context)
+    v = _arrays(message, "v")
+    size = client.samples.X.shape[1]
+    # The whole check, which says what is wrong, takes longer than this client's step.
+    if v.shape != (size,) or v.dtype != np.float64 or not v @ v < _LARGEST_SQUARE:
+        wire.check_reals(v, "the server's v", (size,))
+    server_round = int(message.content["order"]["round"])  # type: ignore[arg-type]
+    rho, share = _number(message, "rho"), _number(message, "share")
+    if not _RHO_RANGE[0] <= rho <= _RHO_RANGE[1]:
+        raise ValueError(f"the server's rho={rho}: must be from {_RHO_RANGE[0]} to {_RHO_RANGE[1]}")
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"the server's share={share}: must be from 0 to 1")
+    step, count = _step(run.config, client, rho, share, _number(message, "held_out", 0.0))
+    model, events = release_model(
+        run.config,
+        run.seed,
+        client.node,
+        step.solve(v),
+        server_round,
+        count,
+        rho,
+        share,
+        client.policy,
+    )
+    content = RecordDict({"arrays": wire.record({"model": model})})
+    for event in events:
+        content[f"privacy.{event.name}"] = ConfigRecord(event.as_record())
+    return Message(content, reply_to=message)
+
+
+@app.query("losses")
+def losses(message: Message, context: Context) -> Message:
+    """Return this client's mean loss under each model, and over how many samples it is.
+
+    Of the held-out samples where the order says ``held_out``; a client that has none to hold out
+    answers zeros of 0 samples.
+    """
+    run = _run(context)
+    client = _client(run, context)
+    permit_losses(run.config)
+    models = _arrays(message, "models")
+    size = client.samples.X.shape[1]
+    rows = models.shape[0] if models.ndim == 2 else run.config.cluster_count
+    wire.check_reals(models, "the server's models", (rows, size))
+    X, y = client.samples.X, client.samples.y
+    fraction = _number(message, "held_out", 0.0)
+    if fraction > 0.0:
+        held = held_out_rows(len(y), fraction)
+        X, y = X[held], y[held]
+    found = mean_losses(run.config.loss, models, X, y) if len(y) else np.zeros(rows)
+    content = RecordDict(
+        {"arrays": wire.record({"losses": found}), "samples": ConfigRecord({"count": len(y)})}
+    )
+    return Message(content, reply_to=message)
+
+
+def _step(
+    config: ClusterAdmmConfig, client: _Client, rho: float, share: float, held_out: float
+) -> tuple[Step, int]:
+    """Return the factorised step (4), and the number of samples in it."""
+    key = (rho, share, held_out)
+    known = client.steps.get(key)
+    if known is None:
+        kept = ~held_out_rows(len(client.samples.y), held_out)
+        X, y = bounded(config, client.samples.X[kept], client.samples.y[kept])
+        known = primal_step(config.loss, X, y, config.ridge, share, rho), len(y)
+        if len(client.steps) >= _MOST_STEPS_KEPT:
+            client.steps.clear()
+        client.steps[key] = known
+    return known
+
+
+def _arrays(message: Message, name: str) -> NDArray[Any]:
+    arrays = message.content["arrays"]
+    if not isinstance(arrays, ArrayRecord) or name not in arrays:
+        raise ValueError(f"the server's message has no array {name!r}")
+    return wire.unpack(arrays[name])
+
+
+def _number(message: Message, name: str, default: float | None = None) -> float:
+    """Return a number of the order."""
+    record = message.content.config_records.get("order", ConfigRecord())
+    value = record.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"the server's order has {name}={value!r}; a number is needed")
+    return float(value)
+
+
+def _run(context: Context) -> _Run:
+    """Return what is kept of this run; what was kept of another is forgotten."""
+    global _kept
+    kept = _kept
+    if kept is None or kept.run_id != context.run_id or kept.run_config != context.run_config:
+        config = ClusterAdmmConfig.from_run_config(context.run_config)
+        seed = int(context.run_config["seed"])
+        # One assignment, so that a thread sees either run whole.
+        _kept = kept = _Run(context.run_id, dict(context.run_config), config, seed)
+    return kept
+
+
+def _client(run: _Run, context: Context) -> _Client:
+    """Return this node's client, its data parsed once a run unless its file changes.
+
+    Raises
+    ------
+    PrivacyRefused
+        Where the device's owner does not allow this run; here and not only at enrolment, because a
+        server may leave that out.
+    """
+    key = (context.node_id, *context.node_config.items())
+    client = run.clients.get(key)
+    if client is not None and (client.stamp is None or client.stamp == _stamp(client.node)):
+        return client
+    policy = Policy.from_node_config(context.node_config)
+    policy.permit(run.config.privacy)
+    if run.config.finds_clusters:
+        permit_losses(run.config)  # at enrolment, and not in the first round that asks
+    node = Node.of(context)
+    stamp = _stamp(node)  # before it is read: a change meanwhile is seen at the next message
+    client = _Client(node, client_table(run.config, run.seed, node), policy, stamp)
+    run.clients[key] = client
+    return client
+
+
+def _stamp(node: Node) -> Stamp | None:
+    if node.data_path is None:
+        return None
+    try:
+        status = os.stat(node.data_path)
+    except OSError:
+        return (-1, -1)  # reading it gives the error that names it
+    return (status.st_mtime_ns, status.st_size)

@@ -1,0 +1,115 @@
+"""Settings of the cluster-admm study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sim.config import ConfigError, StudyConfig
+
+LOSSES = ("ridge", "logistic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterAdmmConfig(StudyConfig):
+    """Settings, under the names of the paper where it has one.
+
+    Attributes
+    ----------
+    rounds : iterations n; all are run (``tolerance = 0``) unless a tolerance is set
+    clients : over all servers, spread over them evenly
+    sample : clients a server and round, drawn at random; 0 is all
+    method : ``pgfl``; baselines ``gfl`` (one task for all), ``clusterfl`` (servers do not talk),
+        ``local`` (clients do not), ``fedavg`` (one server, one task)
+    servers, topology : S and their graph; see `strategies.topology`
+    clusters : Q, or ``auto:Q``: clients are assigned to the cluster that fits them best
+    assign_every : rounds between two assignments, where clusters are found
+    rho : of the augmented Lagrangian
+    tau, tau_decay : how much clusters learn from each other, tau * tau_decay^n
+    mixing : ``paper`` (8)-(10), or ``exact``, which reaches the optimum of (1) on every graph
+    ridge : of R(w) = ridge |w|^2
+    loss : ``ridge`` or ``logistic``
+    phi0, zeta : phi_0, privacy of the first round, and by how much the noise's variance falls
+    bound : C, with ``privacy = "paper"``, which takes it as given
+    clip_features, clip_target, clip_model : B, Y and W of ``privacy = "sound"``, from which C
+        follows
+    features, samples, similarity, noise : of the synthetic data: d, D_k (``2-9``), gamma, the
+        deviation of the targets
+    """
+
+    study: ClassVar[str] = "cluster-admm"
+    methods: ClassVar[tuple[str, ...]] = ("pgfl", "gfl", "clusterfl", "local", "fedavg")
+
+    rounds: int = 200
+    tolerance: float = 0.0
+    clients: int = 150
+    sample: int = 0
+    method: str = "pgfl"
+    servers: int = 10
+    topology: str = "random:3"
+    clusters: str = "3"
+    assign_every: int = 10
+    rho: float = 3.0
+    tau: float = 0.4
+    tau_decay: float = 1.0
+    mixing: str = "paper"
+    ridge: float = 0.1
+    loss: str = "ridge"
+    phi0: float = 0.001
+    zeta: float = 0.99
+    bound: float = 0.1
+    clip_features: float = 10.0
+    clip_target: float = 10.0
+    clip_model: float = 10.0
+    features: int = 60
+    samples: str = "2-9"
+    similarity: float = 0.15
+    noise: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least("servers", 1)
+        self.at_least("assign_every", 1)
+        for name in ("rho", "phi0", "bound", "clip_features", "clip_target", "clip_model"):
+            self.positive(name)
+        for name in ("ridge", "similarity", "noise"):
+            self.at_least(name, 0.0)
+        for name in ("tau", "tau_decay"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"{name.replace('_', '-')}={getattr(self, name)}: 0 to 1")
+        if not 0.0 < self.zeta <= 1.0:
+            raise ConfigError(f"zeta={self.zeta}: must be above 0 and at most 1")
+        self.one_of("mixing", ("paper", "exact"))
+        self.one_of("loss", LOSSES)
+        self.at_least("features", 1)
+        self.sample_range()
+        if self.cluster_count > self.clients:
+            raise ConfigError(f"clusters={self.clusters!r}: more than clients={self.clients}")
+
+    @property
+    def finds_clusters(self) -> bool:
+        """Whether clients are assigned to clusters on the way."""
+        return self.clusters.startswith("auto")
+
+    @property
+    def cluster_count(self) -> int:
+        """Return Q."""
+        text = self.clusters.removeprefix("auto").removeprefix(":") or "3"
+        try:
+            count = int(text)
+        except ValueError:
+            count = 0
+        if count < 1:
+            raise ConfigError(f"clusters={self.clusters!r}: a whole number >= 1, or auto:Q")
+        return count
+
+    def sample_range(self) -> tuple[int, int]:
+        """Return the smallest and largest D_k of the synthetic data."""
+        try:
+            low, _, high = self.samples.partition("-")
+            found = int(low), int(high or low)
+        except ValueError:
+            found = (0, 0)
+        if not 1 <= found[0] <= found[1]:
+            raise ConfigError(f"samples={self.samples!r}: a whole number, or a range such as 2-9")
+        return found

@@ -1,0 +1,143 @@
+"""The paper's synthetic clients (Sec. V-A), a client's own file, its server and its cluster.
+
+    w_0 ~ N(0, I),   w_q = (1 + gamma_q) w_0,   gamma_q ~ U(-similarity, similarity)
+    x ~ N(0, I),     D_k uniform over ``samples``
+    y = x'w_q + N(0, noise^2)                          ``ridge``
+    y = +1 with probability 1 / (1 + exp(-x'w_q)), else -1      ``logistic``
+
+The paper leaves the law of w_0 open; it is normal here. Its clients are "randomly split" between
+the clusters: here into parts of equal size, give or take one, so that no cluster is empty. All is
+drawn from the run's seed, the same in every runtime.
+
+A client's own file: npz with ``X`` (n, d) and ``y`` (n,), or csv with a column ``y``; all other
+columns are features. Its cluster stands in its node config (``cluster=2``) or in the column
+``cluster`` of ``assignment.csv``; see `apps.assignment`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Context
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from apps.assignment import dealt_server, given_number
+from apps.server_graph.data import Samples, read_samples
+from apps.server_graph.losses import LeastSquares, Logistic, Loss
+from sim.node import Node
+from sim.seeds import generator
+from sim.tables import DataError
+
+from .config import ClusterAdmmConfig
+
+Array = NDArray[np.float64]
+Numbers = NDArray[np.intp]
+
+ONE_TASK = ("gfl", "local", "fedavg")  # methods that learn without knowing clusters
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What synthetic data was made from.
+
+    Attributes
+    ----------
+    models : (Q, d) the w_q
+    clusters : (K,) the cluster of every client, 0 to Q - 1
+    """
+
+    models: Array
+    clusters: Numbers
+
+
+def synthetic_truth(config: ClusterAdmmConfig, seed: int) -> Truth:
+    """Return the clusters' true models, and whose client is in which."""
+    base = generator(seed, "base model").standard_normal(config.features)
+    gamma = generator(seed, "similarity").uniform(
+        -config.similarity, config.similarity, config.cluster_count
+    )
+    return Truth((1.0 + gamma)[:, None] * base, _clusters(config, seed))
+
+
+def synthetic_table(config: ClusterAdmmConfig, seed: int, partition: int) -> Samples:
+    """Return the samples of one client of the synthetic federation."""
+    truth = synthetic_truth(config, seed)
+    if not 0 <= partition < config.clients:
+        raise DataError(f"partition {partition}: the clients are 0 to {config.clients - 1}")
+    w = truth.models[truth.clusters[partition]]
+    rng = generator(seed, "samples", partition)
+    low, high = config.sample_range()
+    count = int(rng.integers(low, high + 1))
+    X = rng.standard_normal((count, config.features))
+    if config.loss == "ridge":
+        y = X @ w + config.noise * rng.standard_normal(count)
+    else:
+        y = np.where(rng.random(count) < expit(X @ w), 1.0, -1.0)
+    width = len(str(config.features))
+    names = tuple(f"x{i + 1:0{width}d}" for i in range(config.features))
+    return Samples(X, y, names, f"synthetic client {partition + 1}")
+
+
+def client_table(config: ClusterAdmmConfig, seed: int, node: Node) -> Samples:
+    """Return one node's samples: its own file, or in simulation the synthetic ones."""
+    if node.data_path is None:
+        return synthetic_table(config, seed, node.partition)
+    loss: Loss = LeastSquares() if config.loss == "ridge" else Logistic()
+    return read_samples(node.data_path, loss)
+
+
+def server_of(config: ClusterAdmmConfig, node: Node, context: Context) -> int:
+    """Return which server, from 0 to S - 1, this client belongs to; see `apps.assignment`."""
+    if config.method == "fedavg":
+        return 0
+    given = given_number("server", config.servers, node, context)
+    return dealt_server(config.clients, config.servers, node) if given is None else given
+
+
+def cluster_of(config: ClusterAdmmConfig, seed: int, node: Node, context: Context) -> int:
+    """Return which cluster, from 0 to Q - 1, this client is in; -1 where clusters are to be found.
+
+    Raises
+    ------
+    DataError
+        For a cluster that is not there, and where nothing tells and the method must know.
+    """
+    if config.finds_clusters:
+        return UNKNOWN
+    count = config.cluster_count
+    required = count > 1 and config.method not in ONE_TASK
+    given = given_number("cluster", count, node, context, required)
+    if given is not None:
+        return given
+    if node.data_path is None:
+        return int(_clusters(config, seed)[node.partition])
+    if required:
+        raise DataError(
+            f"{node.name}: which of the {count} clusters is it in? Set cluster=0 to {count - 1} in "
+            "its --node-config, or a column cluster in assignment.csv; or set "
+            f"clusters=auto:{count} to have clusters found"
+        )
+    return 0
+
+
+def held_out_rows(count: int, fraction: float) -> NDArray[np.bool_]:
+    """Return which of ``count`` rows are held out: evenly spaced, at least 1, never all.
+
+    One row cannot be split: none is held out then. ``fraction = 0`` holds nothing out.
+    """
+    if not 0.0 <= fraction < 1.0:
+        raise ValueError(f"held-out fraction {fraction}: at least 0 and below 1")
+    held = np.zeros(count, dtype=np.bool_)
+    if fraction > 0.0 and count > 1:
+        number = min(max(round(fraction * count), 1), count - 1)
+        # Spread over the file, which may be sorted; no draw, so that every runtime agrees.
+        held[(np.arange(number) * count + count // 2) // number] = True
+    return held
+
+
+def _clusters(config: ClusterAdmmConfig, seed: int) -> Numbers:
+    dealt = np.arange(config.clients, dtype=np.intp) % config.cluster_count
+    return generator(seed, "clusters").permutation(dealt)

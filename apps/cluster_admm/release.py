@@ -1,0 +1,251 @@
+"""What leaves a client of cluster-admm in a round, and what that costs in privacy [GG].
+
+A scheduled client sends w_k + N(0, sigma_n^2 I) (12), its solution of (4), in every round n it
+takes part in, with
+
+    sigma_n^2 = zeta^n Delta^2 / (2 phi_0):   round n is phi_0 / zeta^n - zCDP  (47),
+
+and rounds add up (`privacy.zcdp`; the paper's total (48) has the growth the wrong way round). Only
+rounds that a client took part in count. Neighbouring: one of its D samples replaced; D is public.
+
+``none``   w_k as it is.
+``paper``  Delta = 2 C / (D rho) (43), with C = ``bound`` taken as given. **Not a bound**: the
+    gradient of (y - x'w)^2 grows with x, y and w, and nothing limits them.
+``sound``  Rows are clipped to |x| <= B, targets to |y| <= Y, and w_k is projected on |w| <= W
+    before noise is added. Then Delta is min(2 C / (D mu), 2 W), with mu = rho + 2 share ridge and
+
+        C = 2 B (B W + Y)  ``ridge``,      C = B  ``logistic``.
+
+    Proof. v_k = phi_k + rho w_s is a function of what was released before, so the same for both
+    data sets. F and F', the objectives of (4), are mu-strongly convex and differ in one sample z,
+    z'; let w and w' minimise them. From grad F(w) = 0 = grad F'(w'),
+
+        mu |w - w'|^2 <= <grad F(w) - grad F(w'), w - w'> = <grad F'(w') - grad F(w'), w - w'>,
+        mu |w - w'| <= |grad l(w'; z') - grad l(w'; z)| / D,                                   (*)
+
+    and so with w in place of w' on the right, by exchanging F and F'. (The paper's (45) says the
+    same with "=", as if the gradients of the other samples were equal at w and w'.) For ``ridge``
+    |grad l(u; z)| = 2 |x| |y - x'u| <= 2 B (B |u| + Y), where u is not projected and may be long:
+    that the projection P_W does not expand is not enough. But let u be the shorter of w, w' and
+    m = |u|. If m <= W, (*) at u gives 2 C / (D mu), and P_W does not expand. If m > W, then
+    P_W = P_W P_m for both; P_m does not expand and makes both m long, which P_W scales by W / m:
+
+        |P_W w - P_W w'| <= (W / m) 4 B (B m + Y) / (D mu) <= 4 B (B W + Y) / (D mu) = 2 C / (D mu).
+
+    For ``logistic`` |grad l| <= |x| <= B for every u; Newton's method leaves a gradient of 1e-8
+    (or, for large v, its rounding), which adds 2e-8 / mu. Two points of the ball are never more
+    than 2 W apart.
+
+    Adversary: whoever sees every message, the servers included, and knows all but one sample.
+    Not covered: D, the features' names, the client's cluster and when it took part; the gaps of
+    floating-point noise. Losses for finding clusters have no noise, so they are refused.
+
+On a device noise comes from the operating system, and every release is entered in the device's
+ledger before it is made. In a simulation it comes from the seed and protects nobody.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.server_graph.problem import clip_rows
+from privacy.budget import DeviceLedger, Policy, PrivacyRefused
+from privacy.events import PrivacyEvent
+from privacy.gaussian import gaussian_epsilon
+from privacy.noise import NoiseSource, fresh_noise
+from privacy.zcdp import decaying_sigma, decaying_total_of, zcdp_epsilon
+from sim.node import Node
+from sim.seeds import generator
+from sim.tables import DataError
+
+from .config import ClusterAdmmConfig
+from .problem import GRADIENT_TOLERANCE
+
+Array = NDArray[np.float64]
+
+WORRYING = 10.0
+_LEAST_EPSILON = 1e-12  # of one event; an event must claim something
+
+STATEMENTS = {
+    "none": {
+        "claim": "None. Models are computed from the raw data and sent as they are.",
+        "adversary": "-",
+        "neighbouring": "-",
+        "not_covered": "Everything: from a few rounds a server can solve for a client's data.",
+    },
+    "paper": {
+        "claim": "NOT PRIVATE. The noise of the paper's (12) with C = bound taken as given, which "
+        "is not a bound: nothing limits a sample's gradient. For comparison with the article only.",
+        "adversary": "-",
+        "neighbouring": "The paper's: one sample of a client replaced.",
+        "not_covered": "Samples whose gradient is longer than C.",
+    },
+    "sound": {
+        "claim": "Every model a client sends is noised for the sensitivity that clipping and "
+        "projection enforce; the total is of the rounds the client took part in.",
+        "adversary": "Whoever sees every message, the servers included, and knows all but one "
+        "sample of the client.",
+        "neighbouring": "One sample of one client replaced by another; the number of samples is "
+        "public.",
+        "not_covered": "The number of samples, the features' names, the client's server and "
+        "cluster, and which rounds it took part in; the gaps of floating-point noise. In a "
+        "simulation noise comes from the seed and protects nobody.",
+    },
+}
+
+
+def statement(config: ClusterAdmmConfig) -> dict[str, str]:
+    """Return what a run with these settings claims, for the ledger and the report."""
+    return dict(STATEMENTS[config.privacy])
+
+
+def bounded(config: ClusterAdmmConfig, X: Array, y: Array) -> tuple[Array, Array]:
+    """Return the samples as they may be used; with ``sound``, |x| <= B and (ridge) |y| <= Y."""
+    if config.privacy != "sound":
+        return X, y
+    if config.loss == "ridge":
+        y = np.clip(y, -config.clip_target, config.clip_target)
+    return clip_rows(X, config.clip_features), y
+
+
+def projected(w: Array, radius: float) -> Array:
+    """Return the point of |w| <= radius nearest to w."""
+    length = float(np.linalg.norm(w))
+    return w if length <= radius else w * (radius / length)
+
+
+def gradient_bound(config: ClusterAdmmConfig) -> float:
+    """Return C: enforced with ``sound``, taken as given with ``paper``."""
+    if config.privacy == "paper":
+        return config.bound
+    B = config.clip_features
+    return (
+        B if config.loss == "logistic" else 2.0 * B * (B * config.clip_model + config.clip_target)
+    )
+
+
+def sensitivity(config: ClusterAdmmConfig, count: int, rho: float, share: float) -> float:
+    """Return Delta, how far replacing one of ``count`` samples moves what is sent.
+
+    ``paper``: (43), which holds only where C does. ``sound``: as the module proves.
+    """
+    C = gradient_bound(config)
+    if config.privacy == "paper":
+        return 2.0 * C / (count * rho)
+    mu = rho + 2.0 * share * config.ridge
+    inexact = 2.0 * GRADIENT_TOLERANCE / mu if config.loss == "logistic" else 0.0
+    return min(2.0 * C / (count * mu) + inexact, 2.0 * config.clip_model)
+
+
+def round_event(
+    config: ClusterAdmmConfig, server_round: int, count: int, rho: float, share: float
+) -> PrivacyEvent:
+    """Return the release of one round (counted from 1) by a client of ``count`` samples."""
+    # A later round has less noise: a server must not get it by a number that is not in the run.
+    if not 1 <= server_round <= config.rounds:
+        raise ValueError(f"round {server_round}: the run's rounds are 1 to {config.rounds}")
+    distance = sensitivity(config, count, rho, share)
+    sigma = decaying_sigma(config.phi0, config.zeta, distance, server_round)
+    what = "model of one primal step"
+    return PrivacyEvent(
+        name=f"round-{server_round}",
+        what=what if config.privacy == "sound" else f"{what} (not a valid guarantee)",
+        round=server_round,
+        epsilon=max(gaussian_epsilon(sigma, config.delta, distance), _LEAST_EPSILON),
+        delta=config.delta,
+        sigma=sigma,
+        sensitivity=distance,
+    )
+
+
+def simulated_noise(seed: int, partition: int, server_round: int, size: int) -> Array:
+    """Return the standard normal draws of one client and round of a simulation."""
+    return generator(seed, "noise", partition, server_round).standard_normal(size)
+
+
+def release_model(
+    config: ClusterAdmmConfig,
+    seed: int,
+    node: Node,
+    w: Array,
+    server_round: int,
+    count: int,
+    rho: float,
+    share: float,
+    policy: Policy | None = None,
+) -> tuple[Array, tuple[PrivacyEvent, ...]]:
+    """Return what a client sends in place of its solution ``w`` of (4), and the event it is.
+
+    Parameters
+    ----------
+    count, rho, share : of the step that gave ``w``, of `bounded` samples
+    policy : what the device's owner allows
+
+    Raises
+    ------
+    PrivacyRefused
+        Where the device's ``policy`` does not allow it; nothing is released then.
+    """
+    policy = policy or Policy()
+    policy.permit(config.privacy)
+    if config.privacy == "none":
+        return w, ()
+    event = round_event(config, server_round, count, rho, share)
+    if config.privacy == "sound":
+        w = projected(w, config.clip_model)
+    if node.simulated:
+        noise = simulated_noise(seed, node.partition, server_round, w.size)
+        return w + event.sigma * noise, (event,)
+    # Fresh noise makes every answer a release of its own, also where a round is asked for twice.
+    name = f"{event.name}-{secrets.token_hex(8)}"
+    event = PrivacyEvent(**{**event.as_record(), "name": name})
+    source: NoiseSource = fresh_noise()
+    if config.privacy == "paper":  # what bounds nothing is no entry in a device's account
+        return w + event.sigma * source.standard_normal(w.size), (event,)
+    if node.state_path is None:
+        raise DataError(f"{node.name}: no folder for its ledger; set state-path in --node-config")
+    ledger = DeviceLedger(node.state_path, policy)
+    ledger.reserve(event)
+    noisy = w + event.sigma * source.standard_normal(w.size)
+    ledger.commit(event.name)
+    return noisy, (event,)
+
+
+def permit_losses(config: ClusterAdmmConfig) -> None:
+    """Refuse to tell losses, which have no noise, where the run claims privacy."""
+    if config.privacy == "sound":
+        raise PrivacyRefused(
+            f"privacy='sound' with clusters={config.clusters!r}: finding clusters takes clients' "
+            "losses, which have no noise. Give the clusters (cluster in the node config, or in "
+            "assignment.csv) and set clusters to their number, or set privacy='none'"
+        )
+
+
+def total_rho(config: ClusterAdmmConfig, took_part: Iterable[int]) -> float:
+    """Return the zCDP of the rounds (from 1) that a client took part in; the same for every D."""
+    return decaying_total_of(config.phi0, config.zeta, took_part)
+
+
+def warnings(config: ClusterAdmmConfig, took_part: Iterable[int]) -> list[str]:
+    """Return what a reader must know about the privacy of a client with these rounds."""
+    if config.privacy == "none":
+        return []
+    found = []
+    if config.privacy == "paper":
+        found.append(
+            f"privacy=paper takes bound={config.bound:g} for the gradients' bound C; no data gives "
+            "it, so the totals bound nothing. Use privacy=sound for a claim."
+        )
+    rho = total_rho(config, took_part)
+    epsilon = zcdp_epsilon(rho, config.delta)
+    if epsilon > WORRYING:
+        found.append(
+            f"the rounds add up to {rho:.4g}-zCDP, epsilon {epsilon:.3g} at delta "
+            f"{config.delta:g}. Above {WORRYING:g} it protects nobody in practice; use fewer "
+            "rounds, a smaller phi0, or zeta nearer to 1."
+        )
+    return found

@@ -1,0 +1,192 @@
+"""The arithmetic without messages is the study's: its strategy's, its clients' and the paper's."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from apps.cluster_admm.config import ClusterAdmmConfig
+from apps.cluster_admm.data import synthetic_table, synthetic_truth
+from apps.cluster_admm.problem import RidgeStep, optimum
+from apps.cluster_admm.release import bounded, release_model
+from apps.cluster_admm.simulate import RidgeSteps, client_tables, server_graph, simulate
+from sim.config import ConfigError
+from sim.node import Node
+from sim.seeds import generator
+from strategies.base import Client, RoundPlan, StudyError
+from strategies.cluster_admm import ClusterAdmm, ClusterTask
+from strategies.cluster_mixing import neighbourhood_means
+
+SMALL = {
+    "clients": 24, "servers": 4, "topology": "path", "clusters": "3", "features": 5,
+    "samples": "1-7", "rounds": 12, "rho": 3.0, "tau": 0.3, "noise": 0.3,
+}  # fmt: skip
+
+
+def settings(**changes) -> ClusterAdmmConfig:
+    named = {name.replace("_", "-"): value for name, value in changes.items()}
+    return ClusterAdmmConfig.from_settings({**SMALL, **named})
+
+
+def by_strategy(config: ClusterAdmmConfig, seed: int) -> ClusterAdmm:
+    """Run the strategy with every client's own step and release, message by message."""
+    one_task = config.method in ("gfl", "fedavg")
+    task = ClusterTask(
+        server_graph(config, seed),
+        1 if one_task else config.cluster_count,
+        config.rho,
+        lambda n: config.tau * config.tau_decay**n,
+        exact=config.mixing == "exact",
+        apart=config.method == "clusterfl",
+    )
+    plan = RoundPlan(config.rounds, 0.0, config.clients, config.sample)
+    strategy = ClusterAdmm(plan, task=task, sampler=partial(generator, seed, "sampling", 0))
+    truth, servers = synthetic_truth(config, seed), task.topology.servers
+    tables = [synthetic_table(config, seed, k) for k in range(config.clients)]
+    strategy.begin(
+        [
+            Client(
+                f"client-{k}",
+                k,
+                len(table.y),
+                list(table.columns),
+                k,
+                True,
+                k * servers // config.clients,
+                int(truth.clusters[k]),
+            )
+            for k, table in enumerate(tables)
+        ]
+    )
+    for server_round in range(1, config.rounds + 1):
+        replies = {}
+        for k in strategy.participants(server_round):
+            place = strategy.models[strategy.homes[k], strategy.groups[k]]
+            X, y = bounded(config, tables[k].X, tables[k].y)
+            step = RidgeStep(X, y, config.ridge, strategy.share(k), config.rho)
+            w = step.solve(strategy.duals[k] + config.rho * place)
+            node = Node(f"client-{k}", k, None, None, True)
+            replies[k], _ = release_model(
+                config, seed, node, w, server_round, len(y), config.rho, strategy.share(k)
+            )
+        strategy.update(server_round, replies)
+    return strategy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"method": "gfl"},
+        {"method": "clusterfl", "sample": 2},
+        {"method": "fedavg", "sample": 5},
+        {"sample": 2, "tau_decay": 0.9},
+        {"sample": 2, "privacy": "paper"},
+        {"sample": 2, "privacy": "sound", "phi0": 50.0, "clip_features": 2.0, "clip_model": 1.0},
+        {"mixing": "exact", "sample": 2},
+        {"mixing": "exact", "tau": 0.0, "topology": "ring"},
+    ],
+    ids=lambda changes: ",".join(map(str, changes.values())) or "default",
+)
+def test_the_models_are_those_of_strategy_and_clients(changes):
+    config = settings(**changes)
+    found, told = simulate(config, 4), by_strategy(config, 4)
+    np.testing.assert_allclose(found.models, told.models, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(found.sent, told.last, rtol=0, atol=1e-11)
+    assert (config.privacy == "none") == np.array_equal(found.clients, found.sent)
+
+
+@pytest.mark.parametrize("samples", ["1-4", "3-12"])
+def test_steps_of_all_clients_solve_their_normal_equations(samples):
+    config = settings(samples=samples, features=6)
+    tables = client_tables(config, 2)
+    rng = np.random.default_rng(0)
+    shares, v = rng.uniform(0.0, 1.0, 24), rng.standard_normal((24, 6))
+    chosen = np.array([3, 0, 17])
+    found = RidgeSteps(tables, 0.4, shares, 1.5).solve(v[chosen], chosen)
+    for w, k in zip(found, chosen, strict=True):
+        X, y = tables[k]
+        gradient = 2.0 / len(y) * X.T @ (X @ w - y) + 0.8 * shares[k] * w - v[k] + 1.5 * w
+        assert np.max(np.abs(gradient)) < 1e-12
+
+
+def test_paper_mixing_ends_at_its_fixed_point():
+    config = settings(rounds=500, tau=0.0, samples="8-12")
+    found, tables = simulate(config, 1), client_tables(config, 1)
+    M = neighbourhood_means(found.graph.adjacency)
+    g = np.zeros_like(found.models)
+    for s, q in np.ndindex(*g.shape[:2]):
+        own = np.flatnonzero((found.homes == s) & (found.groups == q))
+        w, share = found.models[s, q], 1.0 / np.count_nonzero(found.homes == s)
+        if own.size:
+            pulls = [2.0 / len(y) * X.T @ (X @ w - y) for X, y in (tables[k] for k in own)]
+            g[s, q] = np.mean(pulls, axis=0) + 2.0 * share * config.ridge * w
+    told = np.einsum("sp,pqd->sqd", M, found.models - g / config.rho)
+    np.testing.assert_allclose(found.models, told, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("graph", ["path", "star", "random:2"])
+def test_exact_mixing_ends_at_the_optimum_and_the_paper_s_does_not(graph):
+    changes = {"tau": 0.0, "rounds": 500, "topology": graph, "samples": "8-12"}
+    exact, paper = (simulate(settings(mixing=how, **changes), 1) for how in ("exact", "paper"))
+    tables = client_tables(settings(**changes), 1)
+    for q in range(3):
+        best = optimum("ridge", [tables[k] for k in np.flatnonzero(exact.groups == q)], 0.1)
+        assert np.max(np.abs(exact.models[:, q] - best)) < 1e-8
+        assert np.max(np.abs(paper.models[:, q] - best)) > 1e-3
+
+
+def test_clients_alone_are_at_their_own_optimum():
+    found = simulate(settings(method="local"), 5)
+    for w, table in zip(found.clients, client_tables(settings(), 5), strict=True):
+        np.testing.assert_allclose(w, optimum("ridge", [table], 0.1), rtol=0, atol=1e-10)
+    assert np.ptp(found.nmsd) == 0.0
+    assert not found.took_part.any()
+
+
+def test_nmsd_is_of_clients_before_noise_and_of_their_servers():
+    found = simulate(settings(privacy="paper", sample=2), 6)
+    goal = found.truth.models[found.truth.clusters]
+    for models, told in (
+        (found.clients, found.nmsd),
+        (found.models[found.homes, found.groups], found.nmsd_servers),
+    ):
+        ratio = [np.sum((w - t) ** 2) / np.sum(t**2) for w, t in zip(models, goal, strict=True)]
+        assert told[-1] == pytest.approx(10.0 * np.log10(np.mean(ratio)))
+
+
+def test_one_task_is_compared_with_every_client_s_own_truth():
+    found = simulate(settings(method="gfl", similarity=0.9, rounds=40), 6)
+    assert found.models.shape[1] == 1
+    assert len(np.unique(found.truth.clusters)) == 3
+    ratio = np.sum((found.clients - found.truth.models[found.truth.clusters]) ** 2, axis=1)
+    norms = np.sum(found.truth.models[found.truth.clusters] ** 2, axis=1)
+    assert found.nmsd[-1] == pytest.approx(10.0 * np.log10(np.mean(ratio / norms)))
+
+
+def test_as_many_clients_of_each_server_take_part_as_are_scheduled():
+    found = simulate(settings(sample=2), 3)
+    for s in range(4):
+        assert (found.took_part[:, found.homes == s].sum(axis=1) == 2).all()
+
+
+def test_noise_of_one_run_does_not_leak_into_another():
+    quiet = simulate(settings(), 8).models
+    assert np.max(np.abs(simulate(settings(privacy="paper"), 8).models - quiet)) > 1e-3
+    assert np.array_equal(simulate(settings(), 8).models, quiet)
+
+
+def test_divergence_is_refused_and_names_rho():
+    with pytest.raises(StudyError, match=r"rho=0\.05"):
+        simulate(settings(rho=0.05, tau=0.9, rounds=400, features=20), 1)
+
+
+def test_what_cannot_be_simulated_is_refused():
+    with pytest.raises(ConfigError, match="logistic"):
+        simulate(settings(loss="logistic"), 1)
+    with pytest.raises(ConfigError, match="auto:3"):
+        simulate(settings(clusters="auto:3"), 1)
+    with pytest.raises(ConfigError, match="nonsense"):
+        simulate(settings(topology="nonsense"), 1)
