@@ -101,8 +101,16 @@ def test_it_holds_nothing_else(names):
     assert {name for name in names if "README" in name} == set()
 
 
-def test_it_is_small(fab):
-    assert fab.stat().st_size < 1_000_000
+def test_it_is_the_source_and_little_more(clone, fab):
+    """Nothing but code travels to every device; Flower refuses bundles above 10 MB."""
+    source = sum(
+        path.stat().st_size
+        for package in PACKAGES
+        for pattern in ("*.py", "*.toml")
+        for path in (clone / package).rglob(pattern)
+    )
+    assert fab.stat().st_size < 1.2 * source
+    assert fab.stat().st_size < 5_000_000
 
 
 def test_a_tree_that_was_worked_in_gives_the_same_bundle(clone, names, tmp_path):
