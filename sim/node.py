@@ -8,6 +8,7 @@ simulated node draws noise from the run's seed.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,17 @@ class Node:
             raise DataError(f"{folder}: {len(files)} files, none for partition {partition}")
         path = files[partition]
         return cls(path.stem, partition, path, simulated_state, True)
+
+
+def data_stamp(node: Node) -> tuple[int, int] | None:
+    """Return time of change and size of a node's file, to see whether it is still the same."""
+    if node.data_path is None:
+        return None
+    try:
+        status = os.stat(node.data_path)
+    except OSError:
+        return (-1, -1)  # reading it gives the error that names it
+    return (status.st_mtime_ns, status.st_size)
 
 
 def is_simulated(context: Context) -> bool:

@@ -16,7 +16,6 @@ for this run only: another run, other settings or a changed file are read anew.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +24,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
+from apps.enrolling import introduction, refusal
 from apps.server_graph.data import Samples
 from privacy.budget import Policy, PrivacyRefused
-from sim.node import Node
+from sim.node import Node, data_stamp
 from strategies import wire
 
 from .config import ClusterAdmmConfig
@@ -38,7 +38,6 @@ from .release import bounded, permit_losses, release_model
 app = ClientApp()
 
 Array = NDArray[np.float64]
-Stamp = tuple[int, int]  # a file's time of change and size
 
 _LARGEST_SQUARE = 1e100
 _RHO_RANGE = (1e-9, 1e9)
@@ -52,7 +51,7 @@ class _Client:
     node: Node
     samples: Samples
     policy: Policy
-    stamp: Stamp | None
+    stamp: tuple[int, int] | None
     steps: dict[tuple[float, float, float], tuple[Step, int]] = field(default_factory=dict)
 
 
@@ -76,22 +75,14 @@ def enrol(message: Message, context: Context) -> Message:
     run = _run(context)
     try:
         client = _client(run, context)
-    except PrivacyRefused as refusal:
-        who = ConfigRecord({"name": Node.of(context).name, "refused": str(refusal)})
-        return Message(RecordDict({"client": who}), reply_to=message)
+    except PrivacyRefused as reason:
+        return refusal(message, Node.of(context), reason)
     node, samples = client.node, client.samples
-    who = ConfigRecord(
-        {
-            "name": node.name,
-            "partition": node.partition,
-            "count": len(samples.y),
-            "variables": list(samples.columns),
-            "synthetic": node.data_path is None,
-            "server": server_of(run.config, node, context),
-            "cluster": cluster_of(run.config, run.seed, node, context),
-        }
+    server = server_of(run.config, node, context)
+    cluster = cluster_of(run.config, run.seed, node, context)
+    return introduction(
+        message, node, len(samples.y), samples.columns, server=server, cluster=cluster
     )
-    return Message(RecordDict({"client": who}), reply_to=message)
 
 
 @app.train()
@@ -209,24 +200,14 @@ def _client(run: _Run, context: Context) -> _Client:
     """
     key = (context.node_id, *context.node_config.items())
     client = run.clients.get(key)
-    if client is not None and (client.stamp is None or client.stamp == _stamp(client.node)):
+    if client is not None and (client.stamp is None or client.stamp == data_stamp(client.node)):
         return client
     policy = Policy.from_node_config(context.node_config)
     policy.permit(run.config.privacy)
     if run.config.finds_clusters:
         permit_losses(run.config)  # at enrolment, and not in the first round that asks
     node = Node.of(context)
-    stamp = _stamp(node)  # before it is read: a change meanwhile is seen at the next message
+    stamp = data_stamp(node)  # before it is read: a change meanwhile is seen at the next message
     client = _Client(node, client_table(run.config, run.seed, node), policy, stamp)
     run.clients[key] = client
     return client
-
-
-def _stamp(node: Node) -> Stamp | None:
-    if node.data_path is None:
-        return None
-    try:
-        status = os.stat(node.data_path)
-    except OSError:
-        return (-1, -1)  # reading it gives the error that names it
-    return (status.st_mtime_ns, status.st_size)

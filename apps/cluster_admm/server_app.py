@@ -53,6 +53,11 @@ def build_strategy(
     config: ClusterAdmmConfig, seed: int, arguments: Mapping[str, Any]
 ) -> ClusterAdmm:
     """Return the strategy of the run's method."""
+    if config.method == "local" or config.finds_clusters:
+        raise ConfigError(
+            f"method={config.method!r}, clusters={config.clusters!r}: the server needs given "
+            "clusters and clients that share; see `simulate` for clients alone"
+        )
     one_task = config.method in ONE_TASK
     task = ClusterTask(
         topology=build_topology(config, seed),

@@ -18,7 +18,6 @@ servers' word.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +29,7 @@ from numpy.typing import NDArray
 from apps.enrolling import introduction, refusal
 from privacy.budget import Policy, PrivacyRefused
 from privacy.secagg.client import Summands, register
-from sim.node import Node
+from sim.node import Node, data_stamp
 from sim.seeds import generator
 from strategies import wire
 
@@ -42,7 +41,6 @@ from .problem import draw_batches, local_steps
 app = ClientApp()
 
 Array = NDArray[np.float64]
-Stamp = tuple[int, int]  # a file's time of change and size
 
 _LARGEST_SQUARE = 1e100
 
@@ -54,7 +52,7 @@ class _Client:
     node: Node
     samples: Samples
     parameters: int
-    stamp: Stamp | None
+    stamp: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
@@ -149,11 +147,11 @@ def _client(run: _Run, context: Context) -> _Client:
     """
     key = (context.node_id, *context.node_config.items())
     client = run.clients.get(key)
-    if client is not None and (client.stamp is None or client.stamp == _stamp(client.node)):
+    if client is not None and (client.stamp is None or client.stamp == data_stamp(client.node)):
         return client
     _permit(run.config, context)
     node = Node.of(context)
-    stamp = _stamp(node)  # before it is read: a change meanwhile is seen at the next message
+    stamp = data_stamp(node)  # before it is read: a change meanwhile is seen at the next message
     samples = client_table(run.config, run.seed, node)
     client = _Client(node, samples, run.loss.size(samples.X.shape[1]), stamp)
     run.clients[key] = client
@@ -169,13 +167,3 @@ def _permit(config: ServerGraphConfig, context: Context) -> None:
             "servers add the noise, so a device can count nothing against it. To trust the "
             "servers' noise, set require-privacy=true in place of max-epsilon"
         )
-
-
-def _stamp(node: Node) -> Stamp | None:
-    if node.data_path is None:
-        return None
-    try:
-        status = os.stat(node.data_path)
-    except OSError:
-        return (-1, -1)  # reading it gives the error that names it
-    return (status.st_mtime_ns, status.st_size)
