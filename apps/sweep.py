@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from rich.progress import Progress
 
 from sim.plots import save
 from sim.record import RunResult, metrics_csv, write_atomically
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -44,19 +47,30 @@ class Outcome:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def sweep(jobs: Sequence[Job], console: Console, title: str) -> list[Outcome]:
-    """Run the jobs on all cores, in order, with a progress bar."""
-    outcomes = []
-    workers = min(os.cpu_count() or 1, max(1, len(jobs)))
+def on_all_cores(
+    function: Callable[[Item], Found],
+    items: Sequence[Item],
+    console: Console,
+    title: str,
+    longest_chunk: int = 16,
+) -> list[Found]:
+    """Return the function's value for every item, in order, with a progress bar."""
+    found = []
+    workers = min(os.cpu_count() or 1, max(1, len(items)))
     # Fresh processes: a fork of one with threads may hang.
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
     with pool, Progress(console=console, transient=True) as progress:
-        task = progress.add_task(title, total=len(jobs))
-        chunk = max(1, min(16, len(jobs) // (4 * workers)))
-        for outcome in pool.map(run_job, jobs, chunksize=chunk):
-            outcomes.append(outcome)
+        task = progress.add_task(title, total=len(items))
+        chunk = max(1, min(longest_chunk, len(items) // (4 * workers)))
+        for value in pool.map(function, items, chunksize=chunk):
+            found.append(value)
             progress.advance(task)
-    return outcomes
+    return found
+
+
+def sweep(jobs: Sequence[Job], console: Console, title: str) -> list[Outcome]:
+    """Run the jobs on all cores, in order, with a progress bar."""
+    return on_all_cores(run_job, jobs, console, title)
 
 
 def run_job(job: Job) -> Outcome:

@@ -25,9 +25,10 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from apps.enrolling import introduction, refusal
+from apps.memory import Memory
 from apps.server_graph.data import Samples
 from privacy.budget import Policy, PrivacyRefused
-from sim.node import Node, data_stamp
+from sim.node import Node
 from strategies import wire
 
 from .config import ClusterAdmmConfig
@@ -51,30 +52,28 @@ class _Client:
     node: Node
     samples: Samples
     policy: Policy
-    stamp: tuple[int, int] | None
     steps: dict[tuple[float, float, float], tuple[Step, int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What this process keeps of the run it works for."""
+def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
+    """Return this node's client, where its owner allows the run."""
+    policy = Policy.from_node_config(context.node_config)
+    policy.permit(config.privacy)
+    if config.finds_clusters:
+        permit_losses(config)  # at enrolment, and not in the first round that asks
+    node = Node.of(context)
+    return _Client(node, client_table(config, seed, node), policy)
 
-    run_id: int
-    run_config: dict[str, Any]
-    config: ClusterAdmmConfig
-    seed: int
-    clients: dict[Any, _Client] = field(default_factory=dict)
 
-
-_kept: _Run | None = None
+_memory = Memory(ClusterAdmmConfig, _read)
 
 
 @app.query("enrol")
 def enrol(message: Message, context: Context) -> Message:
     """Tell who this client is, of which server and cluster, and how much data it has; or refuse."""
-    run = _run(context)
+    run = _memory.run(context)
     try:
-        client = _client(run, context)
+        client = _memory.client(context)
     except PrivacyRefused as reason:
         return refusal(message, Node.of(context), reason)
     node, samples = client.node, client.samples
@@ -88,8 +87,8 @@ def enrol(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Return this client's solution of (4), noised where the run says so."""
-    run = _run(context)
-    client = _client(run, context)
+    run = _memory.run(context)
+    client = _memory.client(context)
     v = _arrays(message, "v")
     size = client.samples.X.shape[1]
     # The whole check, which says what is wrong, takes longer than this client's step.
@@ -126,8 +125,8 @@ def losses(message: Message, context: Context) -> Message:
     Of the held-out samples where the order says ``held_out``; a client that has none to hold out
     answers zeros of 0 samples.
     """
-    run = _run(context)
-    client = _client(run, context)
+    run = _memory.run(context)
+    client = _memory.client(context)
     permit_losses(run.config)
     models = _arrays(message, "models")
     size = client.samples.X.shape[1]
@@ -175,39 +174,3 @@ def _number(message: Message, name: str, default: float | None = None) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"the server's order has {name}={value!r}; a number is needed")
     return float(value)
-
-
-def _run(context: Context) -> _Run:
-    """Return what is kept of this run; what was kept of another is forgotten."""
-    global _kept
-    kept = _kept
-    if kept is None or kept.run_id != context.run_id or kept.run_config != context.run_config:
-        config = ClusterAdmmConfig.from_run_config(context.run_config)
-        seed = int(context.run_config["seed"])
-        # One assignment, so that a thread sees either run whole.
-        _kept = kept = _Run(context.run_id, dict(context.run_config), config, seed)
-    return kept
-
-
-def _client(run: _Run, context: Context) -> _Client:
-    """Return this node's client, its data parsed once a run unless its file changes.
-
-    Raises
-    ------
-    PrivacyRefused
-        Where the device's owner does not allow this run; here and not only at enrolment, because a
-        server may leave that out.
-    """
-    key = (context.node_id, *context.node_config.items())
-    client = run.clients.get(key)
-    if client is not None and (client.stamp is None or client.stamp == data_stamp(client.node)):
-        return client
-    policy = Policy.from_node_config(context.node_config)
-    policy.permit(run.config.privacy)
-    if run.config.finds_clusters:
-        permit_losses(run.config)  # at enrolment, and not in the first round that asks
-    node = Node.of(context)
-    stamp = data_stamp(node)  # before it is read: a change meanwhile is seen at the next message
-    client = _Client(node, client_table(run.config, run.seed, node), policy, stamp)
-    run.clients[key] = client
-    return client

@@ -10,21 +10,17 @@ dB, so a mean of 5 is known to about 1 dB. Every figure writes a csv, and its pl
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from apps.sweep import save_plot, write_rows
+from apps.sweep import on_all_cores, save_plot, write_rows
 from privacy.zcdp import decaying_total, decaying_total_of, paper_decaying_total, zcdp_epsilon
 from sim.plots import curves
 from sim.threads import one_blas_thread
@@ -85,20 +81,13 @@ def simulated(
 ) -> list[list[Simulation]]:
     """Return the simulations of every job, one a seed, on all cores."""
     pairs = [(job, seed) for seed in seeds for job in jobs]
-    workers = min(os.cpu_count() or 1, len(pairs))
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-    found = []
-    with pool, Progress(console=console, transient=True) as progress:
-        task = progress.add_task(title, total=len(pairs))
-        chunk = max(1, len(pairs) // (6 * workers))
-        for run in pool.map(one, *zip(*pairs, strict=True), chunksize=chunk):
-            found.append(run)
-            progress.advance(task)
+    found = on_all_cores(one, pairs, console, title)
     return [found[i :: len(jobs)] for i in range(len(jobs))]
 
 
-def one(job: Settings, seed: int) -> Simulation:
-    """Return one simulation of the paper's setting with the changes of ``job``."""
+def one(pair: tuple[Settings, int]) -> Simulation:
+    """Return one simulation of the paper's setting with a job's changes, and a seed."""
+    job, seed = pair
     with one_blas_thread():
         return simulate(ClusterAdmmConfig.from_settings({**PAPER, **job}), seed)
 

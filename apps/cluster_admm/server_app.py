@@ -13,12 +13,11 @@ from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
 from apps.recording import StudyRun
+from apps.servers import build_topology
 from sim.config import ConfigError
 from sim.record import RunResult
-from sim.seeds import generator
 from strategies.base import Client
 from strategies.cluster_admm import ClusterAdmm, ClusterTask
-from strategies.topology import Topology, topology
 
 from .config import ClusterAdmmConfig
 from .data import Truth, synthetic_truth
@@ -68,16 +67,6 @@ def build_strategy(
         apart=config.method == "clusterfl",
     )
     return ClusterAdmm(**arguments, task=task)
-
-
-def build_topology(config: ClusterAdmmConfig, seed: int) -> Topology:
-    """Return the graph of servers; one server for ``fedavg``."""
-    if config.method == "fedavg" or config.servers == 1:
-        return topology("complete", 1)
-    try:
-        return topology(config.topology, config.servers, seed=generator(seed, "topology"))
-    except ValueError as error:
-        raise ConfigError(f"topology={config.topology!r}: {error}") from None
 
 
 def _tau(config: ClusterAdmmConfig, server_round: int) -> float:

@@ -37,13 +37,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from apps.servers import build_topology
 from privacy.zcdp import decaying_sigma
 from sim.config import ConfigError
 from sim.seeds import generator
 from strategies.base import StudyError
 from strategies.cluster_mixing import aggregate, exact_update, over_clusters, over_servers
 from strategies.server_clients import drawn_by_server
-from strategies.topology import Topology, topology
+from strategies.topology import Topology
 
 from .config import ClusterAdmmConfig
 from .data import ONE_TASK, Truth, synthetic_table, synthetic_truth
@@ -104,7 +105,7 @@ def simulate(config: ClusterAdmmConfig, seed: int) -> Simulation:
             f"clusters={config.clusters!r}: finding clusters takes messages; set their number"
         )
     truth = synthetic_truth(config, seed)
-    graph = server_graph(config, seed)
+    graph = build_topology(config, seed)
     if config.method == "local":
         return _alone(config, seed, truth, graph)
     run = _Run(config, seed, truth, graph)
@@ -117,16 +118,6 @@ def simulate(config: ClusterAdmmConfig, seed: int) -> Simulation:
         servers[server_round - 1] = nmsd(run.models[run.homes, run.groups], targets)
     last = run.models, run.clients, run.sent, run.homes, run.groups
     return Simulation(own, servers, *last, took_part, truth, graph)
-
-
-def server_graph(config: ClusterAdmmConfig, seed: int) -> Topology:
-    """Return the servers' graph, as a run draws it."""
-    if config.method == "fedavg" or config.servers == 1:
-        return topology("complete", 1)
-    try:
-        return topology(config.topology, config.servers, seed=generator(seed, "topology"))
-    except ValueError as error:
-        raise ConfigError(f"topology={config.topology!r}: {error}") from None
 
 
 def client_tables(config: ClusterAdmmConfig, seed: int) -> Tables:

@@ -18,8 +18,8 @@ servers' word.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -27,9 +27,10 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from apps.enrolling import introduction, refusal
+from apps.memory import Memory
 from privacy.budget import Policy, PrivacyRefused
 from privacy.secagg.client import Summands, register
-from sim.node import Node, data_stamp
+from sim.node import Node
 from sim.seeds import generator
 from strategies import wire
 
@@ -51,31 +52,30 @@ class _Client:
 
     node: Node
     samples: Samples
-    parameters: int
-    stamp: tuple[int, int] | None
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What this process keeps of the run it works for."""
-
-    run_id: int
-    run_config: dict[str, Any]
-    config: ServerGraphConfig
     loss: Loss
-    seed: int
-    clients: dict[Any, _Client] = field(default_factory=dict)
+
+    @cached_property
+    def parameters(self) -> int:
+        """The number of a model's parameters."""
+        return self.loss.size(self.samples.X.shape[1])
 
 
-_kept: _Run | None = None
+def _read(config: ServerGraphConfig, seed: int, context: Context) -> _Client:
+    """Return this node's client, where its owner allows the run."""
+    _permit(config, context)
+    node = Node.of(context)
+    return _Client(node, client_table(config, seed, node), loss_by_name(config.loss))
+
+
+_memory = Memory(ServerGraphConfig, _read)
 
 
 @app.query("enrol")
 def enrol(message: Message, context: Context) -> Message:
     """Tell who this client is, of which server, and how much data it has; or refuse."""
-    run = _run(context)
+    run = _memory.run(context)
     try:
-        client = _client(run, context)
+        client = _memory.client(context)
     except PrivacyRefused as reason:
         return refusal(message, Node.of(context), reason)
     node, samples = client.node, client.samples
@@ -101,11 +101,11 @@ register(app, summands)
 
 def _update(message: Message, context: Context) -> Array:
     """Return w_{p,k,i}, (6)."""
-    run = _run(context)
+    run = _memory.run(context)
     config = run.config
     if config.masks_clients and not message.metadata.message_type.startswith("train.secagg"):
         raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
-    client = _client(run, context)
+    client = _memory.client(context)
     arrays = message.content["arrays"]
     if not isinstance(arrays, ArrayRecord):
         raise ValueError("the server's message has no arrays")
@@ -120,42 +120,7 @@ def _update(message: Message, context: Context) -> Array:
         rng = np.random.default_rng()  # from the operating system's entropy
     X, y = client.samples.X, client.samples.y
     batches = draw_batches(len(y), config.batch, config.local_steps, rng)
-    return local_steps(run.loss, w, X, y, config.step, config.ridge, config.clip, batches)
-
-
-def _run(context: Context) -> _Run:
-    """Return what is kept of this run; what was kept of another is forgotten."""
-    global _kept
-    kept = _kept
-    if kept is None or kept.run_id != context.run_id or kept.run_config != context.run_config:
-        config = ServerGraphConfig.from_run_config(context.run_config)
-        seed = int(context.run_config["seed"])
-        loss = loss_by_name(config.loss)
-        # One assignment, so that a thread sees either run whole.
-        _kept = kept = _Run(context.run_id, dict(context.run_config), config, loss, seed)
-    return kept
-
-
-def _client(run: _Run, context: Context) -> _Client:
-    """Return this node's client, its data parsed once a run unless its file changes.
-
-    Raises
-    ------
-    PrivacyRefused
-        Where the device's owner does not allow this run; here and not only at enrolment, because a
-        server may leave that out.
-    """
-    key = (context.node_id, *context.node_config.items())
-    client = run.clients.get(key)
-    if client is not None and (client.stamp is None or client.stamp == data_stamp(client.node)):
-        return client
-    _permit(run.config, context)
-    node = Node.of(context)
-    stamp = data_stamp(node)  # before it is read: a change meanwhile is seen at the next message
-    samples = client_table(run.config, run.seed, node)
-    client = _Client(node, samples, run.loss.size(samples.X.shape[1]), stamp)
-    run.clients[key] = client
-    return client
+    return local_steps(client.loss, w, X, y, config.step, config.ridge, config.clip, batches)
 
 
 def _permit(config: ServerGraphConfig, context: Context) -> None:

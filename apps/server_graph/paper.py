@@ -10,26 +10,23 @@ writes a csv, and a png and svg where it has a plot.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-from apps.sweep import save_plot, write_rows
+from apps.servers import build_topology
+from apps.sweep import on_all_cores, save_plot, write_rows
 from sim.plots import curves, mark
 from sim.threads import one_blas_thread
 from strategies.topology import Topology
 from strategies.topology_graphs import components
 
-from . import server_app
 from .config import ServerGraphConfig
 from .release import NEIGHBOUR_LEARNS
 from .simulate import Simulation, cost, simulate
@@ -66,14 +63,7 @@ def simulated(
     jobs: Sequence[Settings], seeds: Sequence[int], console: Console, title: str
 ) -> list[list[Simulation]]:
     """Return the simulations of every job, one a seed; a process has the jobs of one seed."""
-    workers = min(os.cpu_count() or 1, len(seeds))
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-    found = []
-    with pool, Progress(console=console, transient=True) as progress:
-        task = progress.add_task(title, total=len(seeds))
-        for runs in pool.map(of_seed, [list(jobs)] * len(seeds), seeds):
-            found.append(runs)
-            progress.advance(task)
+    found = on_all_cores(partial(of_seed, list(jobs)), seeds, console, title)
     return [list(runs) for runs in zip(*found, strict=True)]
 
 
@@ -232,9 +222,7 @@ def failures(out: Path, console: Console) -> None:
     cases = list(itertools.product(("none", "hybrid", "masked"), kinds))
     found: dict[tuple[str, str], list[Simulation]] = {case: [] for case in cases}
     for seed in SEEDS:
-        lost = removable(
-            server_app.build_topology(ServerGraphConfig.from_settings(PAPER), seed), LOST
-        )
+        lost = removable(build_topology(ServerGraphConfig.from_settings(PAPER), seed), LOST)
         jobs = []
         for method, case in cases:
             how, kind = case.split()

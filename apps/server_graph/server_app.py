@@ -13,6 +13,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from apps.recording import StudyRun
+from apps.servers import build_topology
 from sim.config import ConfigError
 from sim.record import RunResult
 from sim.seeds import generator
@@ -21,7 +22,7 @@ from strategies.secure import SecureSum
 from strategies.server_exchange import servers
 from strategies.server_failures import Outage, alive, parse_failures
 from strategies.server_graph import ServerGraph, ServerPlan
-from strategies.topology import Topology, topology
+from strategies.topology import Topology
 
 from .config import ServerGraphConfig
 from .losses import loss_by_name, start
@@ -53,7 +54,7 @@ def build_strategy(
     config: ServerGraphConfig, seed: int, arguments: Mapping[str, Any]
 ) -> ServerGraph:
     """Return the strategy of the run's method."""
-    graph = build_topology(config, seed)
+    graph = build_topology(config, seed, config.weights)
     method = "none" if config.method == "fedavg" else config.method
     try:
         outages = parse_failures(config.failures, graph.servers)
@@ -73,21 +74,6 @@ def build_strategy(
         secure=SecureSum if config.masks_clients else None,
         epsilons=partial(_epsilons, config, graph),
     )
-
-
-def build_topology(config: ServerGraphConfig, seed: int) -> Topology:
-    """Return the graph of servers; one server for ``fedavg``."""
-    if config.method == "fedavg":
-        return topology("complete", 1)
-    try:
-        return topology(
-            config.topology,
-            config.servers,
-            weights=config.weights,
-            seed=generator(seed, "topology"),
-        )
-    except ValueError as error:
-        raise ConfigError(f"topology={config.topology!r}: {error}") from None
 
 
 def _refuse_bare_edges(graph: Topology, outages: Sequence[Outage]) -> None:

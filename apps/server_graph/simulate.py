@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from apps.servers import build_topology
 from privacy.laplace import laplace_noise
 from sim.config import ConfigError
 from sim.seeds import generator
@@ -199,11 +200,8 @@ class _Federation:
     """
 
     def __init__(self, config: ServerGraphConfig, seed: int) -> None:
-        # Late: the server's app imports the report, which imports this.
-        from .server_app import build_topology
-
         self._config, self._seed = config, seed
-        self.graph = build_topology(config, seed)
+        self.graph = build_topology(config, seed, config.weights)
         self._outages = parse_failures(config.failures, self.graph.servers)
         self._counts = config.sample_counts()
         self.X = np.zeros((config.clients, max(self._counts), config.features))

@@ -119,14 +119,14 @@ def test_data_is_factorised_once_for_each_rho_and_share(monkeypatch):
         assert len(calls) == 3
         for n in range(30):
             train(grid, 0, rho=5.0 + n)
-    assert all(len(client.steps) <= 8 for client in client_app._kept.clients.values())
+    assert all(len(client.steps) <= 8 for _, client in client_app._memory.kept.clients.values())
 
 
 def test_other_settings_another_seed_and_another_run_are_read_anew():
     for settings, seed in (({}, 1), ({"ridge": 2.0}, 1), ({}, 2), ({}, 1)):
         with grid_of(settings, seed=seed, run_id=5) as grid:
             np.testing.assert_array_equal(train(grid, 1), solution(settings, seed, 1))
-            assert len(client_app._kept.clients) == 1
+            assert len(client_app._memory.kept.clients) == 1
 
 
 def test_a_file_that_changes_is_read_and_factorised_again(devices, tmp_path):

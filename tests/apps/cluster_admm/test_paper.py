@@ -35,7 +35,7 @@ def small(monkeypatch):
 
 
 def in_this_process(jobs, seeds, console, title):
-    return [[paper.one(job, seed) for seed in seeds] for job in jobs]
+    return [[paper.one((job, seed)) for seed in seeds] for job in jobs]
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -54,7 +54,7 @@ def test_the_settings_of_the_paper_s_file_are_those_of_the_figures():
 
 def test_the_table_s_cell_with_most_noise_is_near_what_is_expected():
     # One seed of five: the deviation between seeds is below 2 dB.
-    run = paper.one(paper.job("scheduled, noise", paper.METHODS["tau .4"], paper.TOLD_AT), 4)
+    run = paper.one((paper.job("scheduled, noise", paper.METHODS["tau .4"], paper.TOLD_AT), 4))
     assert run.nmsd[-1] == pytest.approx(paper.EXPECTED["scheduled, noise"][0], abs=3.0)
 
 
@@ -136,4 +136,4 @@ def test_processes_return_every_job_with_its_seeds(console, monkeypatch):
     ]
     for job, runs in zip(jobs, paper.simulated(jobs, (1, 2), console, "test"), strict=True):
         for seed, run in zip((1, 2), runs, strict=True):
-            assert np.array_equal(run.models, paper.one(job, seed).models)
+            assert np.array_equal(run.models, paper.one((job, seed)).models)

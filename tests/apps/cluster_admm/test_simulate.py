@@ -11,7 +11,8 @@ from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import synthetic_table, synthetic_truth
 from apps.cluster_admm.problem import RidgeStep, optimum
 from apps.cluster_admm.release import bounded, release_model
-from apps.cluster_admm.simulate import RidgeSteps, client_tables, server_graph, simulate
+from apps.cluster_admm.simulate import RidgeSteps, client_tables, simulate
+from apps.servers import build_topology
 from sim.config import ConfigError
 from sim.node import Node
 from sim.seeds import generator
@@ -34,7 +35,7 @@ def by_strategy(config: ClusterAdmmConfig, seed: int) -> ClusterAdmm:
     """Run the strategy with every client's own step and release, message by message."""
     one_task = config.method in ("gfl", "fedavg")
     task = ClusterTask(
-        server_graph(config, seed),
+        build_topology(config, seed),
         1 if one_task else config.cluster_count,
         config.rho,
         lambda n: config.tau * config.tau_decay**n,

@@ -88,10 +88,10 @@ def test_other_settings_another_seed_and_another_run_are_read_anew():
     for settings, seed in ((first, 1), ({**first, "spread": 2.0}, 1), (first, 2), (first, 1)):
         with grid_of(settings, seed=seed, run_id=5) as grid:
             np.testing.assert_array_equal(ask(grid, 1, w), full_batch(settings, seed))
-            assert len(client_app._kept.clients) == 1
+            assert len(client_app._memory.kept.clients) == 1
     with grid_of(first, run_id=6) as grid:
         ask(grid, 0, w)
-        assert len(client_app._kept.clients) == 1  # nothing of run 5 is left
+        assert len(client_app._memory.kept.clients) == 1  # nothing of run 5 is left
 
 
 def test_data_is_made_once_a_run(monkeypatch):

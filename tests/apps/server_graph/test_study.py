@@ -14,7 +14,7 @@ from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.data import synthetic_table
 from apps.server_graph.losses import LeastSquares, Logistic
 from apps.server_graph.problem import draw_batches
-from apps.server_graph.server_app import build_topology
+from apps.servers import build_topology
 from privacy.secagg.client import MASKED
 from sim.faults import Drop, Late, Nonsense, Raise, not_a_number, wrong_shape
 from sim.grid import LocalGrid, run_local
