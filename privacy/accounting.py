@@ -60,11 +60,10 @@ def rdp_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
     """Return epsilon at ``delta`` by dp-accounting's Renyi accountant."""
     library = _dp_accounting("dp_accounting")
     accountant = _dp_accounting("dp_accounting.rdp").RdpAccountant()
-    for event in events:
-        if event.mechanism in GAUSSIAN:
-            accountant.compose(library.GaussianDpEvent(1.0 / event.noise_ratio))
-        else:
-            accountant.compose(library.ZCDpEvent(event.rho))
+    if ratio := gaussian_ratio(events):
+        accountant.compose(library.GaussianDpEvent(1.0 / ratio))  # Renyi divergences add up
+    if rest := math.fsum(e.rho for e in events if e.mechanism not in GAUSSIAN):
+        accountant.compose(library.ZCDpEvent(rest))
     return float(accountant.get_epsilon(delta)) if events else 0.0
 
 

@@ -112,7 +112,8 @@ def _opinions(result: RunResult) -> list[Block]:
         return []
     caption = (
         "The same releases by other accountants, at the same delta: privacy loss distributions "
-        "(PLD) and Renyi (RDP) of dp-accounting, and the sum of rho in zero-concentrated terms."
+        "(PLD) and Renyi (RDP) of dp-accounting, for those that spent most, and the sum "
+        "of rho in zero-concentrated terms."
     )
     return [Table(["client", *names.values()], rows, caption)]
 
