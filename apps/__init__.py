@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sim.record import RunResult
 
 STUDIES = {
+    "cluster-admm": "apps.cluster_admm",
     "consensus-graph": "apps.consensus_graph",
     "joint-precision": "apps.joint_precision",
     "server-graph": "apps.server_graph",

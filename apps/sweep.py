@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table
 
 from sim.plots import save
 from sim.record import RunResult, metrics_csv, write_atomically
@@ -115,6 +116,15 @@ def run_on(
         for client, values in tables.items():
             np.savez(Path(folder) / f"{client}.npz", X=values, **names)  # type: ignore[arg-type]
         return run(study, settings, data=folder, seed=seed, out=out)
+
+
+def show_rows(rows: Sequence[Mapping[str, Any]], title: str, console: Console) -> None:
+    """Print a table; numbers with four digits, nothing for what is not known."""
+    table = Table(*rows[0], title=title)
+    for row in rows:
+        texts = (f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values())
+        table.add_row(*("" if text == "nan" else text for text in texts))
+    console.print(table)
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], console: Console) -> None:

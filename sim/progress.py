@@ -71,7 +71,7 @@ class LiveDisplay:
         # What tells most of how far a study has come: a certified gap, or the last change.
         measure = "gap" if "gap" in row else "change"
         note = f"{measure} {row[measure]:.1e}" if measure in row else ""
-        for name, form in (("objective", ".6g"), ("msd", ".1f")):
+        for name, form in (("objective", ".6g"), ("msd", ".1f"), ("nmsd-servers", ".1f")):
             if name in row:
                 note += f"  {name} {row[name]:{form}}"
         self._progress.update(self._tasks[study], completed=int(row["round"]), note=note)

@@ -23,15 +23,14 @@ from numpy.typing import NDArray
 
 from . import wire
 from .base import Client, Row, StudyError, StudyStrategy
+from .cluster_divergence import DivergenceWatch
 from .cluster_mixing import aggregate, exact_update, over_clusters, over_servers
 from .server_clients import drawn_by_server
 from .topology import Topology
 
 Vector = NDArray[np.float64]
 
-# A model this many times larger than the largest of the first rounds is on its way to infinity.
-_EXPLOSION = 1e3
-_FIRST_ROUNDS = 10
+_KEPT = ("models", "server_duals", "duals", "last", "seen", "groups")
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,9 @@ class ClusterAdmm(StudyStrategy[Vector]):
     Parameters
     ----------
     task : what to solve
-    size : d, the number of a model's parameters; set when the clients' variables are known
     """
+
+    held_out = 0.0  # the part of its samples that a client leaves out when it trains
 
     def __init__(self, *args: Any, task: ClusterTask, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -73,31 +73,34 @@ class ClusterAdmm(StudyStrategy[Vector]):
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client with its server and its cluster."""
-        servers, clusters = self.task.topology.servers, self.task.clusters
-        for client in clients:
-            for what, value, count in (
-                ("server", client.server, servers),
-                ("cluster", client.cluster, clusters),
-            ):
-                if count > 1 and not 0 <= value < count:
-                    raise StudyError(
-                        f"client {client.name} belongs to {what} {value}; they are numbered 0 to "
-                        f"{count - 1}. Set {what} in its node config or in assignment.csv"
-                    )
-        self.homes = np.array([c.server if servers > 1 else 0 for c in clients], dtype=np.intp)
-        self.groups = np.array([c.cluster if clusters > 1 else 0 for c in clients], dtype=np.intp)
-        size = len(clients[0].variables)
-        self.models = np.zeros((servers, clusters, size))
+        self.size = len(clients[0].variables)
+        self.homes = placed(clients, "server", self.task.topology.servers)
+        self.groups = placed(clients, "cluster", self.task.clusters)
+        self.set_up(self.task.clusters)
+
+    def set_up(self, clusters: int) -> None:
+        """Start at zero with so many clusters."""
+        count, size = len(self.homes), self.size
+        self.models = np.zeros((self.task.topology.servers, clusters, size))
         self.server_duals = np.zeros_like(self.models)
-        self.duals = np.zeros((len(clients), size))
+        self.duals = np.zeros((count, size))
         self.last = np.zeros_like(self.duals)
-        self.seen = np.zeros(len(clients), dtype=bool)
-        self.largest = 0.0
+        self.seen = np.zeros(count, dtype=bool)
+        self.watch = DivergenceWatch()
+
+    def iteration(self, server_round: int) -> int:
+        """Return n, which iteration of the algorithm this round is."""
+        return server_round
+
+    def tau(self, iteration: int) -> float:
+        """Return how much clusters learn from each other in an iteration."""
+        return self.task.tau(iteration)
 
     def participants(self, server_round: int) -> list[int]:
         """Return a sample of every server's clients."""
         servers = range(self.task.topology.servers)
-        return drawn_by_server(self.homes, servers, self.plan.sample, self.sampler(server_round))
+        rng = self.sampler(self.iteration(server_round))
+        return drawn_by_server(self.homes, servers, self.plan.sample, rng)
 
     def share(self, client: int) -> float:
         """Return the client's part of the regulariser: of its server's, or of its cluster's."""
@@ -112,7 +115,10 @@ class ClusterAdmm(StudyStrategy[Vector]):
         """Return v_k, rho and the client's share of the regulariser."""
         model = self.models[self.homes[client], self.groups[client]]
         arrays = wire.record({"v": self.duals[client] + self.task.rho * model})
-        order = {"round": server_round, "rho": self.task.rho, "share": self.share(client)}
+        order = {"round": self.iteration(server_round), "rho": self.task.rho}
+        order |= {"share": self.share(client)}
+        if self.held_out:
+            order["held_out"] = self.held_out
         return RecordDict({"arrays": arrays, "order": ConfigRecord({"task": "step", **order})})
 
     def read_reply(self, client: int, content: RecordDict) -> Vector:
@@ -133,7 +139,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
         counted = np.flatnonzero(self.seen) if task.exact else answered
         sent = self.last[counted] - self.duals[counted] / task.rho
         places = self.homes[counted], self.groups[counted]
-        tau = task.tau(server_round)
+        tau = self.tau(self.iteration(server_round))
         if task.exact:
             self.models, self.server_duals = exact_update(
                 sent, *places, before, self.server_duals, self.adjacency, task.rho, tau
@@ -143,15 +149,13 @@ class ClusterAdmm(StudyStrategy[Vector]):
             self.models = over_clusters(over_servers(aggregated, self.adjacency), tau)
         own = self.models[self.homes[answered], self.groups[answered]]
         self.duals[answered] += task.rho * (own - self.last[answered])  # (5)
-        self._refuse_divergence(server_round, tau)
+        self._refuse_divergence(server_round, tau, before)
         return {"change": _relative(self.models, before), "tau": tau}
 
-    def _refuse_divergence(self, server_round: int, tau: float) -> None:
+    def _refuse_divergence(self, server_round: int, tau: float, before: Vector) -> None:
         """Stop when models grow without bound."""
-        size = float(np.max(np.abs(self.models), initial=0.0))
-        if server_round <= _FIRST_ROUNDS and np.isfinite(size):
-            self.largest = max(self.largest, size)
-        elif not size <= _EXPLOSION * max(self.largest, 1e-300):
+        if self.watch.diverges(self.models, before, self.iteration(server_round)):
+            size = float(np.max(np.abs(self.models)))
             raise StudyError(
                 f"round {server_round}: the models diverge (an entry of size {size:.3g}). "
                 f"rho={self.task.rho:g} is too small for tau={tau:g} on this graph (spectral "
@@ -160,23 +164,29 @@ class ClusterAdmm(StudyStrategy[Vector]):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return every array that the next round depends on."""
-        return {
-            "models": self.models,
-            "server_duals": self.server_duals,
-            "duals": self.duals,
-            "last": self.last,
-            "seen": self.seen,
-            "groups": self.groups,
-            "largest": np.array(self.largest),
-        }
+        kept = {name: getattr(self, name) for name in _KEPT}
+        return kept | {"watch": self.watch.memory}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back `state`."""
         for name, now in self.state().items():
             if state[name].shape != now.shape:
                 raise ValueError(f"{name} in the checkpoint has shape {state[name].shape}")
+        for name in _KEPT:
             setattr(self, name, state[name].copy())
-        self.largest = float(state["largest"])
+        self.watch.memory = state["watch"].copy()
+
+
+def placed(clients: Sequence[Client], what: str, count: int) -> NDArray[np.intp]:
+    """Return the server or the cluster (K,) that clients say they belong to; 0 of one."""
+    places = [getattr(client, what) if count > 1 else 0 for client in clients]
+    for client, place in zip(clients, places, strict=True):
+        if not 0 <= place < count:
+            raise StudyError(
+                f"client {client.name} belongs to {what} {place}; they are numbered 0 to "
+                f"{count - 1}. Set {what} in its node config or in assignment.csv"
+            )
+    return np.array(places, dtype=np.intp)
 
 
 def _relative(now: NDArray[np.float64], before: NDArray[np.float64]) -> float:

@@ -169,8 +169,8 @@ def _arrays(message: Message, name: str) -> NDArray[Any]:
 
 def _number(message: Message, name: str, default: float | None = None) -> float:
     """Return a number of the order."""
-    record = message.content.config_records.get("order", ConfigRecord())
-    value = record.get(name, default)
+    record = message.content.get("order")  # `config_records` would copy all records
+    value = record.get(name, default) if isinstance(record, ConfigRecord) else default
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"the server's order has {name}={value!r}; a number is needed")
     return float(value)

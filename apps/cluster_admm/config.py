@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
 from sim.config import ConfigError, StudyConfig
 
 LOSSES = ("ridge", "logistic")
+PAPER_CLUSTERS = 3
+_CLUSTERS = re.compile(r"([0-9]+)|auto(?::([0-9]+)(?:-([0-9]+))?)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +25,13 @@ class ClusterAdmmConfig(StudyConfig):
     method : ``pgfl``; baselines ``gfl`` (one task for all), ``clusterfl`` (servers do not talk),
         ``local`` (clients do not), ``fedavg`` (one server, one task)
     servers, topology : S and their graph; see `strategies.topology`
-    clusters : Q, or ``auto:Q``: clients are assigned to the cluster that fits them best
-    assign_every : rounds between two assignments, where clusters are found
+    clusters : Q, or ``auto:Q`` (``auto`` is ``auto:3``): clients are assigned to the cluster that
+        fits them best; or ``auto:2-5``: every Q of the range is tried, ``rounds`` each, and the
+        one with the least held-out loss is trained for as many rounds more. Synthetic data has Q
+        clusters; of a range 3, or the number in it that is nearest to 3
+    assign_every : rounds between two assignments, where clusters are found; the first comes after
+        twice as many
+    held_out : the part of its samples that a client leaves out where Q is chosen
     rho : of the augmented Lagrangian
     tau, tau_decay : how much clusters learn from each other, tau * tau_decay^n
     mixing : ``paper`` (8)-(10), or ``exact``, which reaches the optimum of (1) on every graph
@@ -49,6 +57,7 @@ class ClusterAdmmConfig(StudyConfig):
     topology: str = "random:3"
     clusters: str = "3"
     assign_every: int = 10
+    held_out: float = 0.25
     rho: float = 3.0
     tau: float = 0.4
     tau_decay: float = 1.0
@@ -83,7 +92,10 @@ class ClusterAdmmConfig(StudyConfig):
         self.one_of("loss", LOSSES)
         self.at_least("features", 1)
         self.sample_range()
-        if self.cluster_count > self.clients:
+        if not 0.0 < self.held_out < 1.0:
+            raise ConfigError(f"held-out={self.held_out}: must be between 0 and 1, both excluded")
+        # The other methods know no clusters; they must not need fewer of them for few clients.
+        if self.method in ("pgfl", "clusterfl") and self.candidates[-1] > self.clients:
             raise ConfigError(f"clusters={self.clusters!r}: more than clients={self.clients}")
 
     @property
@@ -92,16 +104,54 @@ class ClusterAdmmConfig(StudyConfig):
         return self.clusters.startswith("auto")
 
     @property
+    def candidates(self) -> range:
+        """Return the numbers of clusters to choose from; one, Q, where it is given."""
+        found = _CLUSTERS.fullmatch(self.clusters)
+        number, low, high = found.groups() if found else (None, "0", None)
+        first = int(number or low or PAPER_CLUSTERS)
+        last = int(high or first)
+        if not 1 <= first <= last:
+            raise ConfigError(
+                f"clusters={self.clusters!r}: a whole number >= 1, or auto:Q to have Q clusters "
+                "found, or a range such as auto:2-5 to choose Q as well"
+            )
+        return range(first, last + 1)
+
+    @property
     def cluster_count(self) -> int:
-        """Return Q."""
-        text = self.clusters.removeprefix("auto").removeprefix(":") or "3"
-        try:
-            count = int(text)
-        except ValueError:
-            count = 0
-        if count < 1:
-            raise ConfigError(f"clusters={self.clusters!r}: a whole number >= 1, or auto:Q")
-        return count
+        """Return Q; of a range, how many clusters synthetic data has."""
+        return min(max(PAPER_CLUSTERS, self.candidates[0]), self.candidates[-1])
+
+    def permit_search(self, first_assignment: int) -> None:
+        """Refuse settings with which clusters cannot be found, before a client is asked.
+
+        Parameters
+        ----------
+        first_assignment : the round before which clients are assigned for the first time
+
+        Raises
+        ------
+        ConfigError
+            Names the settings that do not go together.
+        """
+        if self.privacy == "sound":
+            raise ConfigError(
+                f"privacy='sound' with clusters={self.clusters!r}: finding clusters takes clients' "
+                "losses, which have no noise; set clusters to a number and give every client its "
+                "cluster, or set privacy='none'"
+            )
+        if len(self.candidates) > 1 and self.privacy != "none":
+            raise ConfigError(
+                f"privacy={self.privacy!r} with clusters={self.clusters!r}: the choice of Q trains "
+                "on the same data several times, which the budget does not count; set "
+                "privacy='none', or one Q"
+            )
+        if self.candidates[-1] > 1 and self.rounds < first_assignment:
+            raise ConfigError(
+                f"rounds={self.rounds}: clusters={self.clusters!r} with assign-every="
+                f"{self.assign_every} assigns clients before round {first_assignment} for the "
+                "first time; raise rounds or lower assign-every"
+            )
 
     def sample_range(self) -> tuple[int, int]:
         """Return the smallest and largest D_k of the synthetic data."""

@@ -1,4 +1,6 @@
-"""The paper's regression figures, one command each: ``trellis paper cluster-admm [FIGURE ...]``.
+"""The paper's figures, one command each: ``trellis paper cluster-admm [FIGURE ...]``.
+
+Regression is here, images are in `paper_images`, clusters to be found in `paper_clusters`.
 
 The setting of Sec. V-A is in `PAPER`; where the paper leaves something open, see ``paper.toml``.
 All by `simulate`, which has the numbers of ``trellis run`` without its messages. NMSD is (50), of
@@ -18,15 +20,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
-from apps.sweep import on_all_cores, save_plot, write_rows
+from apps.sweep import on_all_cores, save_plot, show_rows, write_rows
 from privacy.zcdp import decaying_total, decaying_total_of, paper_decaying_total, zcdp_epsilon
 from sim.plots import curves
 from sim.threads import one_blas_thread
 
 from .config import ClusterAdmmConfig
 from .data import synthetic_truth
+from .paper_clusters import choose_q, found_clusters
+from .paper_images import IMAGE_FIGURES
 from .problem import optimum, server_uniform_optimum
 from .simulate import Simulation, client_tables, simulate
 
@@ -111,7 +114,7 @@ def table_nmsd(out: Path, console: Console) -> None:
         row = {"clients": kind, "method": name, "nmsd": value, "expected": expected}
         row |= {"off": value - expected, "servers": float(level(runs, "nmsd_servers")[-1])}
         rows.append({**row, "deviation": float(np.std([run.nmsd[-1] for run in runs], ddof=1))})
-    _show(rows, f"NMSD, dB, at iteration {TOLD_AT}, {len(SEEDS)} seeds", console)
+    show_rows(rows, f"NMSD, dB, at iteration {TOLD_AT}, {len(SEEDS)} seeds", console)
     console.print("nmsd: of clients' own models, (50); servers: of their servers' models for them")
     off = [abs(row["off"]) <= WITHIN for row in rows if row["method"] in METHODS]
     console.print(f"{sum(off)} of {len(off)} within {WITHIN:g} dB of the expected")
@@ -139,7 +142,7 @@ def figure_4(out: Path, console: Console) -> None:
         {"tau": tau, **dict(zip(lines, values, strict=True))}
         for tau, *values in zip(TAUS, *lines.values(), strict=True)
     ]
-    _show(rows, f"NMSD, dB, at iteration {TOLD_AT}", console)
+    show_rows(rows, f"NMSD, dB, at iteration {TOLD_AT}", console)
     for kind, line in lines.items():
         best = int(np.argmin(line))
         ends = f"tau {TAUS[0]:g} has {line[0]:.1f}, tau {TAUS[-1]:g} {line[-1]:.1f}"
@@ -183,7 +186,9 @@ def privacy_sweep(
         row["every round"] = decaying_total(config.phi0, config.zeta, TOLD_AT)
         row |= {"mean client": float(np.mean(spent)), "most": max(spent)}
         rows.append({**row, "epsilon of most": zcdp_epsilon(max(spent), config.delta)})
-    _show(rows, f"NMSD, dB, at iteration {TOLD_AT}; totals in zCDP as if C = bound held", console)
+    show_rows(
+        rows, f"NMSD, dB, at iteration {TOLD_AT}; totals in zCDP as if C = bound held", console
+    )
     console.print(
         "every round: of a client that took part in all; mean client, most: of the rounds clients "
         "did take part in. No data has gradients within C = bound: the totals bound nothing."
@@ -213,7 +218,7 @@ def mixing(out: Path, console: Console) -> None:
         row["exact"] = relative(by_exact.models, best)
         rows.append({**row, "paper, from server-uniform": relative(by_paper.models, uniform)})
     title = f"Relative distance of servers' models from the optimum of (1), {MIXING_ROUNDS} rounds"
-    _show(rows, title, console)
+    show_rows(rows, title, console)
     console.print(
         "from server-uniform: from the optimum that weighs servers, not clients, alike, which "
         "paper mixing reaches where all servers are neighbours"
@@ -257,21 +262,13 @@ def _draw_rounds(
         {"method": method, **{f"n = {n}": float(line[n - 1]) for n in told}}
         for method, line in lines.items()
     ]
-    _show(points, f"NMSD, dB, {title}", console)
+    show_rows(points, f"NMSD, dB, {title}", console)
     rows = [
         {"round": n + 1, **{method: float(line[n]) for method, line in lines.items()}}
         for n in range(count)
     ]
     write_rows(out / f"{name}.csv", rows, console)
     save_plot(curves(np.arange(1, count + 1), lines, y_label="NMSD, dB", title=title), out / name)
-
-
-def _show(rows: Sequence[Mapping[str, Any]], title: str, console: Console) -> None:
-    table = Table(*rows[0], title=title)
-    for row in rows:
-        texts = (f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values())
-        table.add_row(*("" if text == "nan" else text for text in texts))
-    console.print(table)
 
 
 FIGURES: dict[str, Callable[[Path, Console], None]] = {
@@ -284,5 +281,8 @@ FIGURES: dict[str, Callable[[Path, Console], None]] = {
     "fig6": partial(privacy_sweep, "fig6", "phi0", PHIS),
     "fig7": partial(privacy_sweep, "fig7", "zeta", ZETAS),
     "mixing": mixing,
+    "clusters": found_clusters,
+    "choose-q": choose_q,
+    **IMAGE_FIGURES,
 }
 ON_REQUEST: dict[str, Callable[[Path, Console], None]] = {}

@@ -27,13 +27,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.special import expit
 
 Array = NDArray[np.float64]
 Tables = Sequence[tuple[Array, Array]]
 
-GRADIENT_TOLERANCE = 1e-8  # of a logistic step
+# Of a logistic step. What the clients of a cluster leave adds up; models are to be right to 1e-8.
+GRADIENT_TOLERANCE = 1e-10
 _MOST_STEPS = 200
 _MOST_LOGISTIC_STEPS = 50
 _HALVINGS = 60
@@ -71,7 +72,7 @@ class LogisticStep:
         self._c = _curvature(ridge, share, rho)
 
     def solve(self, v: Array, start: Array | None = None) -> Array:
-        """Return w_k (d,), where the gradient's norm is at most 1e-8, or its rounding.
+        """Return w_k (d,), where the gradient's norm is at most 1e-10, or its rounding.
 
         Newton's method with backtracking from ``start`` (v / c, the solution without data, where
         absent). Features of size 1000 give the loss kinks that Newton's steps creep along: then
@@ -249,8 +250,9 @@ def _shifted(U: Array, c: float) -> Callable[[Array], Array]:
     """Return g -> (c I + U'U)^-1 g, by the smaller of the two Cholesky factors."""
     rows, columns = U.shape
     if rows < columns:
-        small = cho_factor(c * np.eye(rows) + U @ U.T)
-        return lambda g: (g - U.T @ cho_solve(small, U @ g)) / c
+        # One triangular solve here spares two a round: U'(c I + UU')^-1 U = V'V.
+        V = solve_triangular(np.linalg.cholesky(c * np.eye(rows) + U @ U.T), U, lower=True)
+        return lambda g: (g - (V @ g) @ V) / c
     large = cho_factor(c * np.eye(columns) + U.T @ U)
     return lambda g: cho_solve(large, g)
 

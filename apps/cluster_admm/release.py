@@ -32,8 +32,8 @@ rounds that a client took part in count. Neighbouring: one of its D samples repl
 
         |P_W w - P_W w'| <= (W / m) 4 B (B m + Y) / (D mu) <= 4 B (B W + Y) / (D mu) = 2 C / (D mu).
 
-    For ``logistic`` |grad l| <= |x| <= B for every u; Newton's method leaves a gradient of 1e-8
-    (or, for large v, its rounding), which adds 2e-8 / mu. Two points of the ball are never more
+    For ``logistic`` |grad l| <= |x| <= B for every u; Newton's method leaves a gradient of 1e-10
+    (or, for large v, its rounding), which adds 2e-10 / mu. Two points of the ball are never more
     than 2 W apart.
 
     Adversary: whoever sees every message, the servers included, and knows all but one sample.

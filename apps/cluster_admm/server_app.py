@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -15,14 +16,20 @@ from numpy.typing import NDArray
 from apps.recording import StudyRun
 from apps.servers import build_topology
 from sim.config import ConfigError
+from sim.progress import publish
 from sim.record import RunResult
 from strategies.base import Client
 from strategies.cluster_admm import ClusterAdmm, ClusterTask
+from strategies.cluster_finding import ClusterFinding, first_assignment
+from strategies.cluster_local import ClientsAlone
+from strategies.cluster_search import agreement
+from strategies.cluster_selection import ClusterSelection
 
 from .config import ClusterAdmmConfig
 from .data import Truth, synthetic_truth
 from .problem import nmsd
 from .release import statement, warnings
+from .report import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
 
@@ -46,17 +53,19 @@ def main(grid: Grid, context: Context) -> None:
         names = [client.name for client in strategy.clients]
         run.result.ledger = run.ledger.report(names, statement(config))
         _fill(run.result, strategy, _truth(config, run.seed, strategy.clients))
+    run.write_report(sections, export_graphs)
 
 
 def build_strategy(
     config: ClusterAdmmConfig, seed: int, arguments: Mapping[str, Any]
 ) -> ClusterAdmm:
-    """Return the strategy of the run's method."""
-    if config.method == "local" or config.finds_clusters:
-        raise ConfigError(
-            f"method={config.method!r}, clusters={config.clusters!r}: the server needs given "
-            "clusters and clients that share; see `simulate` for clients alone"
-        )
+    """Return the strategy of the run's method.
+
+    Raises
+    ------
+    ConfigError
+        For settings that do not go together, before any client is asked.
+    """
     one_task = config.method in ONE_TASK
     task = ClusterTask(
         topology=build_topology(config, seed),
@@ -66,7 +75,30 @@ def build_strategy(
         exact=config.mixing == "exact",
         apart=config.method == "clusterfl",
     )
-    return ClusterAdmm(**arguments, task=task)
+    if config.finds_clusters:
+        config.permit_search(first_assignment(config.assign_every))
+    if config.method == "local":
+        if config.privacy == "paper":
+            raise ConfigError(
+                "privacy='paper' with method='local': the paper's noise (43) is of a step with "
+                "rho, and clients alone take none; set privacy='none' or 'sound'"
+            )
+        return ClientsAlone(**arguments, task=task)
+    if one_task or not config.finds_clusters:
+        return ClusterAdmm(**arguments, task=task)
+    candidates = config.candidates
+    if len(candidates) == 1:
+        return ClusterFinding(**arguments, task=task, every=config.assign_every)
+    plan = replace(arguments["plan"], rounds=(len(candidates) + 1) * config.rounds)
+    longer = {"plan": plan, "on_round": partial(publish, config.study, plan.rounds)}
+    return ClusterSelection(
+        **{**arguments, **longer},
+        task=task,
+        every=config.assign_every,
+        candidates=candidates,
+        length=config.rounds,
+        fraction=config.held_out,
+    )
 
 
 def _tau(config: ClusterAdmmConfig, server_round: int) -> float:
@@ -95,24 +127,48 @@ def client_models(strategy: ClusterAdmm) -> NDArray[np.float64]:
 def _evaluate(
     config: ClusterAdmmConfig, seed: int, strategy: ClusterAdmm, state: Mapping[str, Any]
 ) -> dict[str, float]:
+    """Return how far models are from the truth, and how many clients are in the right cluster.
+
+    ``nmsd-servers`` is of the models that servers hold for their clients; ``nmsd``, (50), of the
+    clients' own, which nobody outside knows where they are noised.
+    """
     truth = _truth(config, seed, strategy.clients)
     if truth is None:
         return {}
-    return {"nmsd": nmsd(client_models(strategy), truth.models[truth.clusters])}
+    targets = truth.models[truth.clusters]
+    found = {"nmsd-servers": nmsd(client_models(strategy), targets)}
+    if config.privacy == "none":
+        found["nmsd"] = nmsd(strategy.last, targets)
+    if isinstance(strategy, ClusterFinding):
+        count = max(strategy.models.shape[1], len(truth.models))
+        found["right"] = agreement(strategy.groups, truth.clusters, count)
+    return found
 
 
 def _fill(result: RunResult, strategy: ClusterAdmm, truth: Truth | None) -> None:
-    """Put the models and the headline numbers into the result."""
+    """Put the models and the headline numbers into the result.
+
+    ``models`` is (S, Q, d); of ``local`` (K, 1, d), every client its own server in ``homes``. Where
+    Q was chosen, ``candidates`` and ``held_out`` have the Q that were tried and their losses.
+    """
     rows = strategy.progress.rows
     result.arrays = {
         "models": strategy.models,
         "clients": client_models(strategy),
         "homes": strategy.homes,
         "clusters": strategy.groups,
+        "adjacency": strategy.task.topology.adjacency,
+        "server_names": np.array(strategy.task.topology.names),
     }
     result.headline = {"rounds": float(len(rows)), "change": rows[-1]["change"]}
+    if isinstance(strategy, ClusterSelection):
+        tried = dict(zip(strategy.candidates.tolist(), strategy.tried.tolist(), strict=True))
+        result.arrays |= {"candidates": strategy.candidates, "held_out": strategy.tried}
+        result.headline["clusters"] = float(strategy.models.shape[1])
+        result.headline |= {f"held-out-{count}": loss for count, loss in tried.items()}
     if truth is not None:
-        result.arrays["truth"] = truth.models
-        result.headline["nmsd"] = rows[-1]["nmsd"]
+        result.arrays |= {"truth": truth.models, "true_clusters": truth.clusters}
+        told = ("nmsd", "nmsd-servers", "right")
+        result.headline |= {name: rows[-1][name] for name in told if name in rows[-1]}
     if result.ledger.get("epsilon"):
         result.headline["epsilon"] = float(result.ledger["epsilon"])

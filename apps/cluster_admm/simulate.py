@@ -2,12 +2,7 @@
 
 For the paper's figures, over many seeds and settings. Every draw (data, clusters, graph, who takes
 part, noise) is the one that ``trellis run cluster-admm`` makes with the same seed, so both have the
-same models but for rounding. A round, with v_k = phi_k + rho w_{s,q} and U_k = sqrt(2 / D_k) X_k:
-
-    w_k = (c_k I + U_k'U_k)^-1 (2/D_k X_k'y_k + v_k),    c_k = rho + 2 share_k ridge            (4)
-        = (g - V_k'V_k g) / c_k,   V_k = L_k^-1 U_k,   L_k L_k' = c_k I + U_k U_k'    (Woodbury)
-
-with V (K, D, d) made once, then noise (12), then the servers' steps of `strategies.cluster_mixing`.
+same models but for rounding; the rounds themselves are in `rounds`.
 
 Methods: ``gfl`` is ``pgfl`` with one task for all clients, compared with each client's own truth;
 ``clusterfl`` has no edges between servers; ``fedavg`` has one server and one task. ``local`` is
@@ -35,28 +30,19 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from apps.servers import build_topology
-from privacy.zcdp import decaying_sigma
 from sim.config import ConfigError
-from sim.seeds import generator
-from strategies.base import StudyError
-from strategies.cluster_mixing import aggregate, exact_update, over_clusters, over_servers
-from strategies.server_clients import drawn_by_server
 from strategies.topology import Topology
 
 from .config import ClusterAdmmConfig
 from .data import ONE_TASK, Truth, synthetic_table, synthetic_truth
 from .problem import nmsd
-from .release import bounded, projected, sensitivity, simulated_noise
+from .release import bounded
+from .rounds import Rounds
+from .steps import Array, Places
 
-Array = NDArray[np.float64]
-Places = NDArray[np.intp]
 Tables = tuple[tuple[Array, Array], ...]
-
-# As in a run: a model so many times the largest of the first rounds is on its way to infinity.
-_EXPLOSION, _FIRST_ROUNDS = 1e3, 10
 
 
 @dataclass(frozen=True)
@@ -108,7 +94,7 @@ def simulate(config: ClusterAdmmConfig, seed: int) -> Simulation:
     graph = build_topology(config, seed)
     if config.method == "local":
         return _alone(config, seed, truth, graph)
-    run = _Run(config, seed, truth, graph)
+    run = Rounds(config, seed, graph, truth.clusters, client_tables(config, seed))
     targets = truth.models[truth.clusters]
     own, servers = np.empty(config.rounds), np.empty(config.rounds)
     took_part = np.zeros((config.rounds, config.clients), dtype=np.bool_)
@@ -124,111 +110,6 @@ def client_tables(config: ClusterAdmmConfig, seed: int) -> Tables:
     """Return X and y of every client, clipped where the settings say so."""
     raw = _raw_tables(_of_data(config), seed)
     return tuple(bounded(config, X, y) for X, y in raw)
-
-
-class RidgeSteps:
-    """The primal step (4) of all clients, factorised once.
-
-    Parameters
-    ----------
-    tables : X (D_k, d) and y (D_k,) of every client
-    ridge, rho : of R(w) = ridge |w|^2 and of the augmented Lagrangian
-    shares : (K,) each client's part of R
-    """
-
-    def __init__(self, tables: Tables, ridge: float, shares: Array, rho: float) -> None:
-        most = max(len(y) for _, y in tables)
-        size = tables[0][0].shape[1]
-        self._c = rho + 2.0 * ridge * shares
-        self._V = np.zeros((len(tables), most, size))  # zero rows change nothing
-        self._target = np.empty((len(tables), size))
-        for k, (X, y) in enumerate(tables):
-            U = np.sqrt(2.0 / len(y)) * X
-            L = np.linalg.cholesky(self._c[k] * np.eye(len(y)) + U @ U.T)
-            self._V[k, : len(y)] = solve_triangular(L, U, lower=True)
-            self._target[k] = (2.0 / len(y)) * (X.T @ y)
-
-    def solve(self, v: Array, clients: Places) -> Array:
-        """Return the w_k (n, d) of ``clients`` (n,) for their ``v`` (n, d)."""
-        g = (self._target[clients] + v)[..., None]
-        V = self._V[clients]
-        inside = g - V.transpose(0, 2, 1) @ (V @ g)
-        return np.asarray(inside[..., 0] / self._c[clients, None])
-
-
-class _Run:
-    """The state of the servers: models (S, Q, d), of the clients (K, d)."""
-
-    def __init__(self, config: ClusterAdmmConfig, seed: int, truth: Truth, graph: Topology) -> None:
-        self._config, self._seed = config, seed
-        one_task = config.method in ONE_TASK
-        servers, count = graph.servers, 1 if one_task else config.cluster_count
-        apart = config.method == "clusterfl"
-        self._adjacency = np.zeros_like(graph.adjacency) if apart else graph.adjacency
-        self.homes: Places = np.arange(config.clients, dtype=np.intp) * servers // config.clients
-        self.groups: Places = np.zeros_like(self.homes) if one_task else truth.clusters
-        mates = self.groups if config.mixing == "exact" else self.homes
-        self._shares = 1.0 / np.bincount(mates)[mates]
-        tables = client_tables(config, seed)
-        self._counts = [len(y) for _, y in tables]
-        self._steps = RidgeSteps(tables, config.ridge, self._shares, config.rho)
-        self.models = np.zeros((servers, count, config.features))
-        self._server_duals = np.zeros_like(self.models)
-        self._duals = np.zeros((config.clients, config.features))
-        self.clients, self.sent = np.zeros_like(self._duals), np.zeros_like(self._duals)
-        self._seen = np.zeros(config.clients, dtype=np.bool_)
-        self._largest = 0.0
-
-    def step(self, server_round: int) -> Places:
-        """Run one round and return who took part."""
-        config, rho, before = self._config, self._config.rho, self.models
-        rng = generator(self._seed, "sampling", 0, server_round)
-        drawn = drawn_by_server(self.homes, range(len(before)), config.sample, rng)
-        chosen = np.array(drawn, dtype=np.intp)
-        v = self._duals[chosen] + rho * before[self.homes[chosen], self.groups[chosen]]
-        self.clients[chosen] = self._steps.solve(v, chosen)
-        self.sent[chosen] = self._released(self.clients[chosen], chosen, server_round)
-        self._seen[chosen] = True
-        exact = config.mixing == "exact"
-        counted = np.flatnonzero(self._seen) if exact else chosen
-        shifted = self.sent[counted] - self._duals[counted] / rho
-        places = self.homes[counted], self.groups[counted]
-        tau = config.tau * config.tau_decay**server_round
-        if exact:
-            self.models, self._server_duals = exact_update(
-                shifted, *places, before, self._server_duals, self._adjacency, rho, tau
-            )
-        else:
-            mixed = over_servers(aggregate(shifted, *places, before), self._adjacency)  # (8), (9)
-            self.models = over_clusters(mixed, tau)  # (10)
-        own = self.models[self.homes[chosen], self.groups[chosen]]
-        self._duals[chosen] += rho * (own - self.sent[chosen])  # (5)
-        self._refuse_divergence(server_round, tau)
-        return chosen
-
-    def _released(self, w: Array, chosen: Places, server_round: int) -> Array:
-        """Return what the clients send for their w (n, d), (12)."""
-        config = self._config
-        if config.privacy == "none":
-            return w
-        sent = np.empty_like(w)
-        for place, k in enumerate(chosen.tolist()):
-            own = projected(w[place], config.clip_model) if config.privacy == "sound" else w[place]
-            distance = sensitivity(config, self._counts[k], config.rho, float(self._shares[k]))
-            sigma = decaying_sigma(config.phi0, config.zeta, distance, server_round)
-            sent[place] = own + sigma * simulated_noise(self._seed, k, server_round, own.size)
-        return sent
-
-    def _refuse_divergence(self, server_round: int, tau: float) -> None:
-        size = float(np.max(np.abs(self.models)))
-        if server_round <= _FIRST_ROUNDS and np.isfinite(size):
-            self._largest = max(self._largest, size)
-        elif not size <= _EXPLOSION * max(self._largest, 1e-300):
-            raise StudyError(
-                f"round {server_round}: the models diverge (an entry of size {size:.3g}). "
-                f"rho={self._config.rho:g} is too small for tau={tau:g} on this graph; use a "
-                "larger rho"
-            )
 
 
 def _alone(config: ClusterAdmmConfig, seed: int, truth: Truth, graph: Topology) -> Simulation:

@@ -51,8 +51,20 @@ STRATEGIES += [
         {"failures": "1:2-3", "on-server-loss": "rehome"},
     )
 ] + [("server-graph", {**_SERVERS, "clients": 9, "method": "masked"})]
+_CLUSTERS = {"servers": 3, "topology": "ring", "clients": 9, "features": 5, "clusters": "2"}
+STRATEGIES += [
+    ("cluster-admm", {**_CLUSTERS, **more})
+    for more in (
+        *({"method": method} for method in ("pgfl", "gfl", "clusterfl", "local", "fedavg")),
+        {"mixing": "exact", "loss": "logistic"},
+        {"sample": 2, "privacy": "sound"},
+        {"clusters": "auto:2", "assign-every": 2},
+        {"clusters": "auto:1-2", "rounds": 3, "assign-every": 1},
+    )
+]
 # A setting of every study with its default, and another value for it.
 ANOTHER = {
+    "cluster-admm": ("rho", 3.0, 4.0),
     "consensus-graph": ("alpha", 2.0, 3.0),
     "joint-precision": ("rho", 1.0, 3.0),
     "server-graph": ("step", 0.1, 0.2),

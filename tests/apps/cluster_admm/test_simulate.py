@@ -11,7 +11,8 @@ from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import synthetic_table, synthetic_truth
 from apps.cluster_admm.problem import RidgeStep, optimum
 from apps.cluster_admm.release import bounded, release_model
-from apps.cluster_admm.simulate import RidgeSteps, client_tables, simulate
+from apps.cluster_admm.simulate import client_tables, simulate
+from apps.cluster_admm.steps import RidgeSteps
 from apps.servers import build_topology
 from sim.config import ConfigError
 from sim.node import Node
