@@ -27,6 +27,7 @@ BENCHMARKS = {
     "kendall": "benchmarks.kendall",
     "joint-precision": "benchmarks.joint_precision",
     "screening": "benchmarks.screening",
+    "cluster-admm": "benchmarks.cluster_admm",
 }
 RESULTS = Path(__file__).parent / "results.json"
 
