@@ -16,7 +16,8 @@ costs nothing, scale-free, and the stopping rule.
 given start. The paper's fixed step diverges on one data scale and stalls on another, and an
 extrapolated graph may lose all edges of a node, where the logarithm blows up. Here every step is
 backtracked until the quadratic model bounds the objective, and momentum is dropped where the
-extrapolated point has a degree <= 0 or the objective rose, so it never leaves the domain.
+extrapolated point has a degree <= 0 or the objective rose, so it never leaves the domain. A start
+outside it, as the noisy last step (27) of the round before may leave, is joined up first.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from .problem import (
     gradient,
     local_objective,
     node_count,
+    spread,
 )
 
 _MOMENTUM = 0.9  # xi in (14)
@@ -240,6 +242,8 @@ def accelerated_steps(
     """
     d = node_count(start.size)
     w, before = start, start if previous is None else previous
+    if degrees(w, d).min() <= 0.0:
+        w = before = _joined(w, d)
     value = local_objective(w, z, alpha, beta, pull, consensus)
     # Curvature along the gradient at the start: a first guess the backtracking corrects.
     lipschitz = 4.0 * beta + pull + 2.0 * alpha * (d - 1) / max(degrees(w, d).max(), 1e-12) ** 2
@@ -269,3 +273,13 @@ def accelerated_steps(
         w, value = trial, trial_value
         lipschitz = max(0.9 * lipschitz, floor)
     return w, before
+
+
+def _joined(w: Vector, d: int) -> Vector:
+    """Return w with small weights on the edges of nodes that have none: the logarithm needs some.
+
+    Small beside the graph, so that it says nothing, and not so small that steps shrink to nothing.
+    """
+    alone = (degrees(w, d) <= 0.0).astype(np.float64)
+    small = 1e-3 * float(w.max()) if w.max() > 0.0 else 1.0 / d
+    return np.where(spread(alone) > 0.0, np.maximum(w, small), w)
