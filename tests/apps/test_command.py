@@ -86,7 +86,7 @@ def test_a_bad_seed_is_named(bad):
 
 
 def test_an_unknown_study_or_engine_is_named():
-    with pytest.raises(ValueError, match="study='x': use one of consensus-graph"):
+    with pytest.raises(ValueError, match="study='x': use one of cluster-admm, consensus-graph"):
         run("x")
     with pytest.raises(ValueError, match="engine='ray': use one of local, flower"):
         run(STUDY, engine="ray")
