@@ -87,7 +87,7 @@ def test_an_interrupt_stops_everything(
             signal.raise_signal(number)
 
     with pytest.raises(raised):
-        simulate(tiny_app, {"sleep": 100.0}, nodes=2, timeout=240, on_log=on_log)
+        simulate(tiny_app, {"sleep": 230.0}, nodes=2, timeout=260, on_log=on_log)
 
     assert signal.getsignal(number) is before
     assert processes_of(homes[0]) == []
