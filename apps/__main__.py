@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     running = commands.add_parser("run", help="run a study (or all)")
     running.add_argument("study", choices=[*apps.STUDIES, "all"], metavar="STUDY")
     running.add_argument("--config", type=Path, metavar="FILE.toml", help="settings from a file")
-    running.add_argument("--data", type=Path, metavar="DIR", help="one csv or npz file a client")
+    running.add_argument("--data", type=Path, metavar="DIR", help="one file a client")
     running.add_argument("--engine", choices=ENGINES, default="local")
     running.add_argument("--seed", type=int, default=None)
     running.add_argument("--out", type=Path, metavar="DIR", help="keep result and report here")

@@ -13,7 +13,7 @@ from sim.config import ConfigError, Scalar, StudyConfig
 from sim.faults import Fault
 from sim.grid import run_local
 from sim.record import RunResult
-from sim.tables import client_files
+from sim.tables import client_files, client_sources, shared_dataset
 from strategies.base import StudyError
 
 ENGINES = ("local", "flower")
@@ -45,7 +45,8 @@ def run(
     ----------
     study : a key of `apps.STUDIES`
     settings : kebab-case settings of the study
-    data : a folder with one csv or npz file a client; None uses the study's synthetic data
+    data : a folder with one csv or npz file a client; None uses the study's synthetic data. A study
+        of graphs also takes a data set of graphs, dealt to ``clients``, or one sub-folder a client
     engine : ``local`` runs in this process, ``flower`` in Flower's simulation runtime
     seed : the same seed gives the same result, on both engines
     out : a folder for the result; None keeps nothing on disk
@@ -94,8 +95,8 @@ def make_run_config(
 ) -> dict[str, Scalar]:
     """Return the Flower run config of a study; settings that are not given keep their default."""
     settings = dict(settings or {})
-    if data is not None:
-        files = client_files(Path(data))
+    files = [] if data is None else _client_files(study, Path(data))
+    if files:
         settings.setdefault("clients", len(files))
         if int(settings["clients"]) > len(files):
             raise ConfigError(
@@ -122,6 +123,13 @@ def app_folder() -> Path:
             "the app from its folder"
         )
     return folder
+
+
+def _client_files(study: str, folder: Path) -> list[Path]:
+    """Return what is whose in a folder, in order; nothing where it is one data set to be dealt."""
+    if not getattr(apps.study_module(study, "data"), "GRAPH_FOLDERS", False):
+        return client_files(folder)
+    return [] if shared_dataset(folder) else client_sources(folder)
 
 
 def _run_in_flower(run_config: Mapping[str, Scalar], clients: int) -> None:

@@ -17,7 +17,7 @@ from .events import PrivacyEvent
 
 MODES = ("none", "paper", "sound")
 _VERSION = 2
-_MOST_OPINIONS = 3
+_MOST_OPINIONS, _MOST_EPSILON = 3, 100.0
 _MOST_EVENTS = 10_000  # a client must not be able to drown the account
 
 
@@ -92,13 +92,13 @@ class Ledger:
         """Add the totals by other accountants for the clients that spent most.
 
         These take seconds for a long list of releases: with hundreds of clients they would take
-        longer than the run.
+        longer than the run. Of a total far beyond any protection they cannot even be computed.
         """
         known: dict[tuple[float, float], dict[str, float]] = {}
         for entry in sorted(entries, key=lambda entry: -entry["epsilon"]):
             events = self.events(entry["name"])
             spent = entry["epsilon"], entry.get("rho", 0.0)
-            if self.mode != "sound" or not events:
+            if self.mode != "sound" or not events or entry["epsilon"] > _MOST_EPSILON:
                 continue
             if spent not in known and len(known) < _MOST_OPINIONS:
                 known[spent] = {}

@@ -16,7 +16,7 @@ from typing import Any
 
 from flwr.app import Context
 
-from .tables import DataError, client_files
+from .tables import DataError, client_sources, graph_folder, shared_dataset
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,10 @@ class Node:
     ----------
     name : the file's stem, or ``client-3``
     partition : place in the order of clients; on a device without one, -1
-    data_path : its file; None where the study makes its data
+    data_path : its file, or folder of graphs; None where the study makes its data
     state_path : a folder of its own for what must survive a restart; None where there is none
     simulated : whether data and noise may come from the run's seed
+    shared : whether ``data_path`` is one data set for all clients, of which this one has a part
     """
 
     name: str
@@ -37,6 +38,7 @@ class Node:
     data_path: Path | None
     state_path: Path | None
     simulated: bool
+    shared: bool = False
 
     @classmethod
     def of(cls, context: Context) -> Node:
@@ -63,7 +65,10 @@ class Node:
         folder = str(context.run_config.get("data", ""))
         if not folder:
             return cls(f"client-{partition + 1}", partition, None, simulated_state, True)
-        files = client_files(Path(folder))
+        if shared_dataset(Path(folder)):
+            name = f"client-{partition + 1}"
+            return cls(name, partition, Path(folder), simulated_state, True, shared=True)
+        files = client_sources(Path(folder))
         if partition >= len(files):
             raise DataError(f"{folder}: {len(files)} files, none for partition {partition}")
         path = files[partition]
@@ -71,14 +76,21 @@ class Node:
 
 
 def data_stamp(node: Node) -> tuple[int, int] | None:
-    """Return time of change and size of a node's file, to see whether it is still the same."""
-    if node.data_path is None:
+    """Return time of change and size of a node's file, to see whether it is still the same.
+
+    Of a folder, the sums over its files: one that is rewritten in place leaves the folder's own.
+    """
+    path = node.data_path
+    if path is None:
         return None
     try:
-        status = os.stat(node.data_path)
+        if path.is_dir():
+            states = [os.stat(file) for file in (graph_folder(path) or path).iterdir()]
+        else:
+            states = [os.stat(path)]
     except OSError:
         return (-1, -1)  # reading it gives the error that names it
-    return (status.st_mtime_ns, status.st_size)
+    return (sum(s.st_mtime_ns for s in states), sum(s.st_size for s in states))
 
 
 def is_simulated(context: Context) -> bool:

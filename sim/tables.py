@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 SUFFIXES = (".csv", ".npz")
+# What tells a data set of graphs, in the formats of TUDataset and Planetoid.
+GRAPH_FILES = ("*_A.txt", "ind.*.graph")
 
 
 class DataError(ValueError):
@@ -46,11 +48,37 @@ def client_files(folder: Path) -> list[Path]:
     """Return the data files of a folder, one a client, in sorted order."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; --data takes a folder with one file a client")
-    files = sorted(f for f in folder.iterdir() if f.suffix in SUFFIXES and f.is_file())
-    files = [f for f in files if f.name != "assignment.csv"]
+    files = _data_files(folder)
     if not files:
         raise DataError(f"{folder}: no {' or '.join(SUFFIXES)} file; put one file a client there")
     return files
+
+
+def graph_folder(folder: Path) -> Path | None:
+    """Return where a data set of graphs lies, ``folder`` or its ``raw``; None where it is none."""
+    for place in (folder, folder / "raw"):
+        if any(next(place.glob(pattern), None) for pattern in GRAPH_FILES):
+            return place
+    return None
+
+
+def shared_dataset(folder: Path) -> bool:
+    """Return whether a folder is one data set of graphs, to be dealt to all clients."""
+    return folder.is_dir() and not _data_files(folder) and graph_folder(folder) is not None
+
+
+def client_sources(folder: Path) -> list[Path]:
+    """Return `client_files`, or sub-folders with a data set of graphs each where there are none."""
+    if folder.is_dir() and not _data_files(folder):
+        folders = sorted(f for f in folder.iterdir() if f.is_dir() and graph_folder(f) is not None)
+        if folders:
+            return folders
+    return client_files(folder)
+
+
+def _data_files(folder: Path) -> list[Path]:
+    files = sorted(f for f in folder.iterdir() if f.suffix in SUFFIXES and f.is_file())
+    return [f for f in files if f.name != "assignment.csv"]
 
 
 def read_table(path: Path) -> Table:

@@ -27,7 +27,8 @@ class Client:
     """One enrolled client, in the order of its partition, then its name.
 
     ``synthetic`` says that its data was made by the study, so that the truth is known; ``server``
-    and ``cluster`` which of several servers and clusters it belongs to, where a study has them.
+    and ``cluster`` which of several servers and clusters it belongs to, and ``classes`` how many
+    classes its labels are of, where a study has them.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Client:
     synthetic: bool = False
     server: int = -1
     cluster: int = -1
+    classes: int = -1
     rounds: int = 0
     failures: int = 0
     last_failure: str = ""
@@ -127,7 +129,7 @@ def _read(content: RecordDict, node_id: int) -> Client:
     if not (isinstance(partition, int) and isinstance(count, int) and count > 0):
         raise BadReply(f"partition {partition!r} and count {count!r} must be whole numbers")
     synthetic = record.get("synthetic") is True
-    places = {key: record.get(key, -1) for key in ("server", "cluster")}
+    places = {key: record.get(key, -1) for key in ("server", "cluster", "classes")}
     for key, value in places.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise BadReply(f"{key} {value!r} must be a whole number")

@@ -124,3 +124,11 @@ def test_the_report_names_the_worst_client():
 def test_an_unknown_mode_is_refused():
     with pytest.raises(ValueError, match="none, paper, sound"):
         Ledger("strong")
+
+
+def test_a_total_beyond_all_protection_has_no_second_opinion():
+    ledger = Ledger("sound")
+    ledger.commit("a", PrivacyEvent("x", "codes", 1, 3200.0, 0.0, mechanism="multi-bit"))
+    (entry,) = ledger.report(["a"], {})["clients"]
+    assert entry["epsilon"] == 3200.0
+    assert "epsilon_pld" not in entry
