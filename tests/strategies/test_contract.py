@@ -62,10 +62,21 @@ STRATEGIES += [
         {"clusters": "auto:1-2", "rounds": 3, "assign-every": 1},
     )
 ]
+_GRAPHS = {"clients": 3, "graphs": 6, "local-epochs": 1, "downstream": "anomaly"}
+STRATEGIES += [
+    ("gromov-wasserstein", {**_GRAPHS, **more})
+    for more in (
+        {},
+        {"method": "fedprox", "model": "gin", "task": "graph", "batch": 1},
+        {"sample": 2, "privacy": "sound", "epsilon": 20.0, "release-every": 2},
+        {"secure-aggregation": True, "privacy": "sound", "estimator": "double"},
+    )
+]
 # A setting of every study with its default, and another value for it.
 ANOTHER = {
     "cluster-admm": ("rho", 3.0, 4.0),
     "consensus-graph": ("alpha", 2.0, 3.0),
+    "gromov-wasserstein": ("learning-rate", 0.0, 0.02),
     "joint-precision": ("rho", 1.0, 3.0),
     "server-graph": ("step", 0.1, 0.2),
 }
