@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 STUDIES = {
     "cluster-admm": "apps.cluster_admm",
     "consensus-graph": "apps.consensus_graph",
+    "gromov-wasserstein": "apps.gromov_wasserstein",
     "joint-precision": "apps.joint_precision",
     "server-graph": "apps.server_graph",
 }

@@ -1,0 +1,1 @@
+"""gromov-wasserstein: distances between graphs that never leave their owners."""

@@ -1,0 +1,201 @@
+"""What leaves a client of gromov-wasserstein as an embedding, and what that costs in privacy [JC].
+
+A graph's embedding H (n, h) has rows in [0, 1]^h, from a softmax.
+
+``none``   H as it is.
+``sound``  the multi-bit encoder of `privacy.multibit`: m entries a row, one bit each. With
+    ``budget_per = "graph"`` a row has epsilon / n, so that the n rows of a graph together are
+    epsilon-LDP; with ``node`` every row has epsilon, so that a graph's rows together are n epsilon.
+``paper``  Algorithm 1 as printed: m entries of all n h, each with the budget epsilon / (m n). It is
+    epsilon / n-LDP, so n times more private, and more noisy, than it claims: with its defaults one
+    bit of a whole graph is sent.
+
+Neighbouring: a graph replaced by any other graph with as many nodes. The ledger counts what the
+largest graph costs: every graph is released by itself, so the graphs of a client compose in
+parallel. Releases of several rounds add up.
+
+Adversary: whoever sees the codes, the server included. Not covered: the number of graphs and of
+their nodes, graphs' labels where they are shared, the updates of training; a person who is in
+several graphs (subgraphs of one big graph overlap) is in as many releases.
+
+On a device bits come from the operating system and every release is entered in the device's ledger
+before it is made. In a simulation they come from the seed and protect nobody.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.budget import DeviceLedger, Policy
+from privacy.events import PrivacyEvent
+from privacy.laplace import UniformSource
+from privacy.multibit import Encoded, MultiBit, best_m, encode, row_budget
+from privacy.noise import fresh_noise
+from sim.node import Node
+from sim.seeds import generator
+from sim.tables import DataError
+
+from .config import GromovWassersteinConfig
+
+Array = NDArray[np.float64]
+Codes = dict[str, Encoded]
+
+WORRYING = 10.0
+
+_GRAPH = "One graph of a client replaced by any other with as many nodes."
+STATEMENTS = {
+    "none": {
+        "claim": "None. Embeddings are computed from the raw graphs and sent as they are.",
+        "adversary": "-",
+        "neighbouring": "-",
+        "not_covered": "Everything: embeddings tell labels and structure of single nodes.",
+    },
+    "paper": {
+        "claim": "The encoder of the paper's Algorithm 1 as printed: m entries of a whole graph, "
+        "epsilon-LDP a graph (it spends a fraction 1/n of that). For comparison with the article.",
+        "adversary": "Whoever sees the encoded embeddings, the server included.",
+        "neighbouring": _GRAPH,
+        "not_covered": "The updates of training, numbers of graphs and nodes, shared labels.",
+    },
+    "sound": {
+        "claim": "Encoded embeddings are epsilon-LDP, no delta; the total is of a client's largest "
+        "graph and of all releases.",
+        "adversary": "Whoever sees the encoded embeddings, the server included.",
+        "neighbouring": _GRAPH,
+        "not_covered": "The updates of training, which are computed from the raw graphs (secure "
+        "aggregation shows the server their sum only); numbers of graphs and nodes, shared labels; "
+        "a person who is in several graphs. In a simulation bits come from the seed and protect "
+        "nobody.",
+    },
+}
+
+
+def statement(config: GromovWassersteinConfig) -> dict[str, str]:
+    """Return what a run with these settings claims, for the ledger and the report."""
+    return dict(STATEMENTS[config.privacy])
+
+
+def code_of(config: GromovWassersteinConfig, h: int, nodes: int) -> MultiBit:
+    """Return the encoder of a graph's rows; with ``paper`` all of them are one row of n h.
+
+    Raises
+    ------
+    ValueError
+        For more bits than a row has entries, and for ``simplex`` with one bit.
+    """
+    if config.bits > h:
+        raise ValueError(f"bits={config.bits}: the rows of an embedding have {h} entries")
+    if config.privacy == "paper":
+        m = config.bits or best_m(config.epsilon, h)  # its m* is of epsilon
+        return MultiBit(nodes * h, config.epsilon / nodes, m)
+    eps_row = row_budget(config.epsilon, nodes, "node" if config.budget_per == "node" else "graph")
+    code = MultiBit(h, eps_row, config.bits) if config.bits else MultiBit.best(h, eps_row)
+    if config.estimator == "simplex" and code.m < 2:
+        raise ValueError(
+            f"estimator='simplex' needs two entries of a row, but epsilon={config.epsilon:g} gives "
+            f"a row of a graph with {nodes} nodes {eps_row:.3g}, for which one is best; raise "
+            "epsilon, set bits=2, or use estimator='double'"
+        )
+    return code
+
+
+def half_of(config: GromovWassersteinConfig, code: MultiBit) -> MultiBit:
+    """Return the code of each of the two encodings of ``estimator = "double"``."""
+    if config.bits:
+        return MultiBit(code.h, code.eps_row / 2.0, config.bits, code.alpha, code.beta)
+    return code.halved()
+
+
+def encode_rows(config: GromovWassersteinConfig, rows: Array, source: UniformSource) -> Codes:
+    """Return a graph's rows (n, h) encoded: ``codes``, with ``double`` also ``second``."""
+    n, h = rows.shape
+    code = code_of(config, h, n)
+    if config.privacy == "paper":
+        return {"codes": encode(rows.reshape(1, -1), code, source).reshape(n, h)}
+    if config.estimator == "double":
+        half = half_of(config, code)
+        return {"codes": encode(rows, half, source), "second": encode(rows, half, source)}
+    return {"codes": encode(rows, code, source)}
+
+
+def spent(config: GromovWassersteinConfig, sizes: Sequence[int]) -> float:
+    """Return the epsilon of one release by a client with graphs of these sizes."""
+    per_node = config.privacy == "sound" and config.budget_per == "node"
+    return config.epsilon * max(sizes) if per_node else config.epsilon
+
+
+def release_rows(
+    config: GromovWassersteinConfig,
+    seed: int,
+    node: Node,
+    embeddings: Sequence[Array],
+    server_round: int,
+    policy: Policy | None = None,
+) -> tuple[dict[str, NDArray[np.int8] | Array], tuple[PrivacyEvent, ...]]:
+    """Return what a client sends for its graphs' embeddings, stacked, and the event it is.
+
+    Raises
+    ------
+    PrivacyRefused
+        Where the device's ``policy`` does not allow it; nothing is released then.
+    """
+    policy = policy or Policy()
+    policy.permit(config.privacy)
+    if config.privacy == "none":
+        return {"rows": np.concatenate(embeddings)}, ()
+    event = PrivacyEvent(
+        name=f"embedding-{server_round}",
+        what=f"encoded rows of {len(embeddings)} graphs",
+        round=server_round,
+        epsilon=spent(config, [len(rows) for rows in embeddings]),
+        delta=0.0,
+        mechanism="multi-bit",
+    )
+    if node.simulated:
+        return _encoded(
+            config, embeddings, generator(seed, "encoder", node.partition, server_round)
+        ), (event,)
+    # Fresh bits make every answer a release of its own, also where a round is asked for twice.
+    name = f"{event.name}-{secrets.token_hex(8)}"
+    event = PrivacyEvent(**{**event.as_record(), "name": name})
+    if node.state_path is None:
+        raise DataError(f"{node.name}: no folder for its ledger; set state-path in --node-config")
+    ledger = DeviceLedger(node.state_path, policy)
+    ledger.reserve(event)
+    found = _encoded(config, embeddings, fresh_noise())
+    ledger.commit(event.name)
+    return found, (event,)
+
+
+def warnings(config: GromovWassersteinConfig, releases: int) -> list[str]:
+    """Return what a reader must know about the privacy of a run with so many releases."""
+    if config.privacy == "none":
+        return []
+    found = []
+    if config.privacy == "sound" and config.budget_per == "node":
+        found.append(
+            f"epsilon={config.epsilon:g} is of one node's row; a graph of n nodes spends n times "
+            "as much, which is what the ledger counts."
+        )
+    elif config.epsilon * releases > WORRYING:
+        found.append(
+            f"{releases} releases of epsilon={config.epsilon:g} a graph add up to "
+            f"{config.epsilon * releases:g}. Above {WORRYING:g} it protects nobody in practice."
+        )
+    if not config.secure_aggregation:
+        found.append(
+            "epsilon covers the embeddings only: the server sees every client's updates of "
+            "training. secure-aggregation=true shows it their sum only."
+        )
+    return found
+
+
+def _encoded(
+    config: GromovWassersteinConfig, embeddings: Sequence[Array], source: UniformSource
+) -> dict[str, NDArray[np.int8] | Array]:
+    each = [encode_rows(config, rows, source) for rows in embeddings]
+    return {name: np.concatenate([codes[name] for codes in each]) for name in each[0]}

@@ -1,0 +1,156 @@
+"""The server of gromov-wasserstein: config -> strategy -> embeddings -> distances -> result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from apps.recording import StudyRun
+from sim.config import ConfigError
+from sim.progress import publish
+from sim.record import RunResult
+from sim.seeds import generator
+from strategies.base import Client
+from strategies.checkpoint import CheckpointError
+from strategies.embedding_release import Released, ReleaseTerms
+from strategies.federated_gnn import FederatedGnn, GnnStart
+from strategies.secure import SecureSum
+
+from .config import GromovWassersteinConfig
+from .data import feature_count
+from .distances import distances, split
+from .gnn import build_model, weights
+from .judge import judge
+from .release import code_of, half_of, statement, warnings
+from .report import export_graphs, sections
+
+log = logging.getLogger("trellis.run")
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the study and keep its result."""
+    run = StudyRun(context, grid, GromovWassersteinConfig)
+    config = run.config
+    every = config.release_every
+    releases = 1 if not every else -(-config.rounds // every)
+    for note in warnings(config, releases):
+        run.result.notes.append(note)
+        log.warning(note)
+    strategy = build_strategy(config, run.seed, run.strategy_arguments())
+    with run.recording(strategy):
+        strategy.run(grid, resume=run.resume)
+        names = [client.name for client in strategy.clients]
+        run.result.ledger = run.ledger.report(names, statement(config))
+        # Training and embeddings are kept whatever becomes of the distances.
+        _keep_released(run.result, strategy)
+        _fill(run.result, config, run.seed, strategy.released, run.folder)
+    run.write_report(sections, export_graphs)
+
+
+def build_strategy(
+    config: GromovWassersteinConfig, seed: int, arguments: Mapping[str, Any]
+) -> FederatedGnn:
+    """Return the strategy of the run's method."""
+    return FederatedGnn(
+        **arguments,
+        start=partial(first_model, config, seed),
+        every=config.release_every,
+        secure=SecureSum() if config.secure_aggregation else None,
+    )
+
+
+def first_model(config: GromovWassersteinConfig, seed: int, clients: Sequence[Client]) -> GnnStart:
+    """Return the weights to start from and what a release will look like.
+
+    Raises
+    ------
+    ConfigError
+        Where clients have no labels of two classes, or rows are shorter than ``bits``.
+    """
+    features = feature_count(clients[0].variables)
+    classes = config.classes or max(client.classes for client in clients)
+    if classes < 2:
+        what = "graphs" if config.task == "graph" else "nodes"
+        raise ConfigError(
+            f"task={config.task!r}: the clients' {what} have labels of {max(classes, 0)} classes; "
+            "two are needed to learn from. Give labels, or choose the other task"
+        )
+    drawn = int(generator(seed, "first weights").integers(2**62))
+    model = build_model(config.model, features, classes, config.task, config.width, seed=drawn)
+    h = classes if config.task == "node" else config.width
+    return GnnStart(weights(model), release_terms(config, h), classes)
+
+
+def release_terms(config: GromovWassersteinConfig, h: int) -> ReleaseTerms:
+    """Return what a client's release must look like, for rows of length h."""
+    if config.privacy == "none":
+        return ReleaseTerms(h)
+    if config.bits > h:
+        raise ConfigError(f"bits={config.bits}: the rows of an embedding have {h} entries")
+
+    def bits(nodes: int) -> int:
+        code = code_of(config, h, nodes)
+        return half_of(config, code).m if config.estimator == "double" else code.m
+
+    encodings = 2 if config.estimator == "double" else 1
+    return ReleaseTerms(h, bits, of_graph=config.privacy == "paper", encodings=encodings)
+
+
+def _keep_released(result: RunResult, strategy: FederatedGnn) -> None:
+    released, rows = strategy.released, strategy.progress.rows
+    result.arrays = {
+        "owner": released.owner,
+        "sizes": released.sizes,
+        "labels": released.labels,
+        "codes": released.codes,
+        "weights": strategy.weights,
+    }
+    if released.second.size:
+        result.arrays["second"] = released.second
+    result.headline = {"rounds": float(len(rows)), "graphs": float(len(released.sizes))}
+    told = ("loss", "validation-accuracy", "test-accuracy")
+    result.headline |= {name: rows[-1][name] for name in told if name in rows[-1]}
+    if result.ledger.get("epsilon"):
+        result.headline["epsilon"] = float(result.ledger["epsilon"])
+
+
+def _fill(
+    result: RunResult,
+    config: GromovWassersteinConfig,
+    seed: int,
+    released: Released,
+    folder: Path | None,
+) -> None:
+    """Put the distances between all graphs, and what is learned from them, into the result."""
+    rows = split(released.codes, released.sizes)
+    second = split(released.second, released.sizes) if released.second.size else None
+    log.info("distances between %d graphs", len(rows))
+    file = None if folder is None else folder / "checkpoint" / "distances.npz"
+    compute = partial(distances, config, rows, second, seed=seed, on_progress=_progress)
+    try:
+        found = compute(checkpoint=file)
+    except CheckpointError:
+        # Of an earlier run in this folder, or of one with fewer rounds of training.
+        if file is not None:
+            file.unlink(missing_ok=True)
+        found = compute(checkpoint=file)
+    result.arrays["distances"] = found
+    told = judge(config, seed, found, released)
+    result.notes += told.notes
+    result.arrays |= told.arrays
+    result.headline |= told.numbers
+
+
+def _progress(done: int, total: int) -> None:
+    publish("gromov-wasserstein distances", total, {"round": float(done)})
+
+

@@ -1,0 +1,26 @@
+"""gromov-wasserstein on Flower's own runtime gives the in-process engine's numbers, bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+
+from apps import run
+
+from .bits import assert_same_bits
+
+STUDY = "gromov-wasserstein"
+pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
+
+
+def test_ten_nodes_in_flowers_simulation_give_the_same_bits(tmp_path):
+    settings = {
+        "clients": 10, "graphs": 20, "rounds": 2, "local-epochs": 1, "privacy": "sound",
+        "epsilon": 40.0, "estimator": "double", "downstream": "anomaly",
+    }  # fmt: skip
+    here = run(STUDY, settings, seed=5, out=tmp_path / "local", report=False)
+    there = run(STUDY, settings, seed=5, out=tmp_path / "flower", engine="flower")
+    assert (here.engine, there.engine) == ("local", "flower")
+    assert [row["clients"] for row in there.metrics] == [10.0, 10.0]
+    assert_same_bits(here, there)
+    assert here.ledger == there.ledger
+    assert (tmp_path / "flower" / "report.html").is_file()
