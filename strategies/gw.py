@@ -13,7 +13,7 @@ Why it is faster than POT's loop at the same iterates:
 
 - spaces are lumped and sorted first (`gw_space`);
 - at p q' the gradient is -4 e f' plus terms of a row or a column, with e = C1 p and f = C2 q. That
-  transport problem is one on the line, solved by the coupling that is monotone in e and f; no LP;
+  transport problem is one on the line: the coupling that is monotone in e and f solves it, no LP;
 - the line search costs no product of matrices beyond the C1 T C2 that the next gradient needs. For
   Euclidean distances the objective is concave on couplings, every step is a full one and
   iterates are vertices;
@@ -54,6 +54,7 @@ __all__ = [
     "wasserstein",
 ]
 
+_SECOND = 1e-7  # weight of what decides between solutions that tie
 _RELATIVE, _ABSOLUTE, _MOST_STEPS = 1e-9, 1e-9, 10_000  # POT's rules, for POT's values
 
 
@@ -195,7 +196,7 @@ def _descend(
     value = constant + price - alpha * inner
     for step in range(_MOST_STEPS):
         if linear is None and start is None and step == 0:
-            vertex = _staircase(x, y)  # the gradient is of rank one: atoms are sorted, no LP
+            vertex = _first_vertex(x, y)
         else:
             gradient = loss - product  # half the gradient of GW, and not negative
             if linear is not None:
@@ -228,6 +229,21 @@ def _descend(
         if change < _ABSOLUTE or change < _RELATIVE * abs(value):
             break
     return Coupling(max(value, 0.0), plan)
+
+
+def _first_vertex(x: Space, y: Space) -> Matrix:
+    """Return the solution of the transport problem at p q'.
+
+    Its costs are of rank one and atoms are sorted by eccentricity, so no LP is needed. Unless
+    eccentricities tie: then there are many solutions, and one is taken in which atoms are as far
+    from the last atom of their space as their partners are.
+    """
+    if not (x.tied or y.tied):
+        return _staircase(x, y)
+    costs = x.eccentricity[:, None] * -y.eccentricity
+    second = (x.distances[:, -1, None] - y.distances[:, -1]) ** 2
+    costs += _SECOND * second
+    return transport(x.weights, y.weights, costs - costs.min())
 
 
 def _staircase(

@@ -42,6 +42,7 @@ class Space:
     cumulated : running sums of the weights
     rank : number of atoms, mean distance and mean squared distance
     scale : largest distance
+    tied : whether two atoms have the same eccentricity
     """
 
     distances: Matrix
@@ -52,6 +53,7 @@ class Space:
     cumulated: Vector
     rank: tuple[int, float, float]
     scale: float
+    tied: bool
 
     @classmethod
     def prepared(cls, distances: Matrix, weights: Vector, features: Matrix | None = None) -> Space:
@@ -61,7 +63,11 @@ class Space:
         eccentricity, squares = distances @ weights, distances**2 @ weights
         rank = (weights.size, float(weights @ eccentricity), float(weights @ squares))
         scale = float(distances.max())
-        return cls(distances, weights, features, eccentricity, squares, cumulated, rank, scale)
+        gaps = np.abs(np.diff(eccentricity))
+        tied = bool(gaps.size and gaps.min() <= _SAME * scale)
+        return cls(
+            distances, weights, features, eccentricity, squares, cumulated, rank, scale, tied
+        )
 
     @classmethod
     def of(
