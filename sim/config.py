@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 Scalar = str | int | float | bool
@@ -129,6 +130,32 @@ class StudyConfig:
     def run_config(self) -> dict[str, Scalar]:
         """Return every setting as it stands in a Flower run config."""
         return {f"{self.study}.{key}": value for key, value in self.settings().items()}
+
+
+def class_by_name(key: str, name: str, built_in: Iterable[str]) -> type:
+    """Return the class that a setting names as ``package.module.Class``.
+
+    Raises
+    ------
+    ConfigError
+        Where it is no such name, or the module or the class is not there; says which.
+    """
+    module_name, _, class_name = name.rpartition(".")
+    if not module_name:
+        raise ConfigError(
+            f"{key}={name!r}: use one of {', '.join(built_in)}, or package.module.Class"
+        )
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{key}={name!r}: no module {error.name!r}; install the package on the server and on "
+            "every client"
+        ) from None
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type):
+        raise ConfigError(f"{key}={name!r}: {module_name} has no class {class_name!r}")
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -12,10 +12,9 @@ run on two small graphs, and what would fail or leak later is refused now, by na
 from __future__ import annotations
 
 import inspect
-from importlib import import_module
 from typing import Any
 
-from sim.config import ConfigError
+from sim.config import ConfigError, class_by_name
 
 from .config import MODELS
 from .gnn import Tensor, nn, torch
@@ -32,25 +31,13 @@ def own_model(name: str, features: int, classes: int, task: str, width: int) -> 
 
 
 def _make(name: str, arguments: dict[str, Any]) -> nn.Module:
-    module_name, _, class_name = name.rpartition(".")
-    if not module_name:
-        raise ConfigError(
-            f"model={name!r}: use one of {', '.join(MODELS)}, or package.module.Class"
-        )
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"model={name!r}: no module {error.name!r}; install the package on the server and on "
-            "every client"
-        ) from None
-    found = getattr(module, class_name, None)
+    found = class_by_name("model", name, MODELS)
     # Before it is made: what is no model is never run.
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
-        raise ConfigError(f"model={name!r}: {module_name} has no torch module {class_name!r}")
+    if not issubclass(found, nn.Module):
+        raise ConfigError(f"model={name!r}: {found.__name__} is no torch module")
     for what, call, given in (
-        (f"{class_name}({'=, '.join(ARGUMENTS)}=)", found, arguments),
-        (f"{class_name}().forward(x, edge_index, batch)", found.forward, None),
+        (f"{found.__name__}({'=, '.join(ARGUMENTS)}=)", found, arguments),
+        (f"{found.__name__}().forward(x, edge_index, batch)", found.forward, None),
     ):
         try:
             signature = inspect.signature(call)

@@ -152,5 +152,3 @@ def _fill(
 
 def _progress(done: int, total: int) -> None:
     publish("gromov-wasserstein distances", total, {"round": float(done)})
-
-

@@ -21,14 +21,13 @@ synthetic targets are numbers and not labels.
 from __future__ import annotations
 
 import logging
-from importlib import import_module
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from sim.config import ConfigError
+from sim.config import ConfigError, class_by_name
 from sim.tables import DataError
 
 Array = NDArray[np.float64]
@@ -181,26 +180,12 @@ def loss_by_name(name: str) -> Loss:
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
-    module_name, _, class_name = name.rpartition(".")
-    if not module_name:
-        raise ConfigError(
-            f"loss={name!r}: use one of {', '.join(_BUILT_IN)}, or package.module.Class"
-        )
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"loss={name!r}: no module {error.name!r}; install the package on the server and on "
-            "every client"
-        ) from None
-    found = getattr(module, class_name, None)
-    if not isinstance(found, type):
-        raise ConfigError(f"loss={name!r}: {module_name} has no class {class_name!r}")
+    found = class_by_name("loss", name, _BUILT_IN)
     # Before it is made: what is no loss is never run.
     missing = [method for method in METHODS if not callable(getattr(found, method, None))]
     if missing:
         raise ConfigError(
-            f"loss={name!r}: {class_name} lacks {', '.join(missing)}; a loss needs "
+            f"loss={name!r}: {found.__name__} lacks {', '.join(missing)}; a loss needs "
             f"{', '.join(METHODS)} (see apps.server_graph.losses.Loss)"
         )
     try:

@@ -23,14 +23,7 @@ from apps.cluster_admm.images import (
 )
 from sim.datasets import dataset
 from sim.tables import DataError
-
-
-def needs(name: str):
-    try:
-        dataset(name)
-    except DataError as error:
-        return pytest.mark.skip(reason=str(error))
-    return lambda test: test
+from tests.apps.datasets import needs
 
 
 def idx(values, kind=8, shape=None) -> bytes:

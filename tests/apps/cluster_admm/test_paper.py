@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from apps.cluster_admm import paper
 from apps.cluster_admm.config import ClusterAdmmConfig
@@ -17,11 +16,6 @@ from apps.cluster_admm.simulate import simulate
 SMALL = {
     **paper.PAPER, "servers": 4, "clients": 24, "features": 4, "samples": "6-9", "topology": "ring",
 }  # fmt: skip
-
-
-@pytest.fixture
-def console() -> Console:
-    return Console(quiet=True)
 
 
 @pytest.fixture

@@ -15,21 +15,8 @@ from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.images import ImageSet, Unseen
 from apps.cluster_admm.paper_images import IMAGE_FIGURES, LogisticSteps, learn
 from apps.cluster_admm.problem import LogisticStep, optimum
-from sim.datasets import dataset
 from sim.tables import DataError
-
-
-def needs(name: str):
-    try:
-        dataset(name)
-    except DataError as error:
-        return pytest.mark.skip(reason=str(error))
-    return lambda test: test
-
-
-@pytest.fixture
-def console() -> Console:
-    return Console(quiet=True)
+from tests.apps.datasets import needs
 
 
 def tables_of(clients, features, low, high, seed=0, size=1.0):

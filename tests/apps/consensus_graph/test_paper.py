@@ -7,25 +7,11 @@ import itertools
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from apps.consensus_graph import paper, real_data
 from apps.consensus_graph.config import ConsensusGraphConfig
-from sim.datasets import dataset
 from sim.tables import DataError
-
-
-def needs(name: str):
-    try:
-        dataset(name)
-    except DataError as error:
-        return pytest.mark.skip(reason=str(error))
-    return lambda test: test
-
-
-@pytest.fixture
-def console() -> Console:
-    return Console(quiet=True)
+from tests.apps.datasets import needs
 
 
 def read(path) -> list[dict[str, float]]:

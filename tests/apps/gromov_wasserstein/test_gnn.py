@@ -335,8 +335,8 @@ def test_a_model_of_ones_own_is_named_and_seeded(mine, task):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("Missing", "has no torch module 'Missing'"),
-        ("NotAModule", "has no torch module"),
+        ("Missing", "has no class 'Missing'"),
+        ("NotAModule", "is no torch module"),
         ("OtherArguments", r"cannot be called as OtherArguments\(features=, .*width=\).*'task'"),
         ("OtherForward", r"forward\(x, edge_index, batch\)"),
         ("OneOutput", "must return two tensors"),

@@ -8,30 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from apps.joint_precision import cost, paper, real_data, timing
 from apps.joint_precision.config import JointPrecisionConfig
 from apps.joint_precision.curves import area_under_roc
 from apps.sweep import Job, Outcome, by_row, means, run_job
-from sim.datasets import dataset
 from sim.record import RunResult
 from sim.tables import DataError
+from tests.apps.datasets import needs
 
 SMALL = {"variables": 12, "blocks": 3, "samples": "40"}
-
-
-def needs(name: str):
-    try:
-        dataset(name)
-    except DataError as error:
-        return pytest.mark.skip(reason=str(error))
-    return lambda test: test
-
-
-@pytest.fixture
-def console() -> Console:
-    return Console(quiet=True)
 
 
 def read(path: Path) -> list[dict[str, str]]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from apps.server_graph import client_app, paper, speed
 from apps.server_graph.config import ServerGraphConfig
@@ -17,11 +16,6 @@ from privacy.server_masks import ServerMasks
 from strategies.topology import topology
 
 SMALL = {**paper.PAPER, "servers": 6, "clients": 18, "sample": 2, "samples": "20"}
-
-
-@pytest.fixture
-def console() -> Console:
-    return Console(quiet=True)
 
 
 @pytest.fixture
