@@ -27,7 +27,8 @@ from pathlib import Path
 from rich.console import Console
 
 from .paper_epsilon import figure_3, figure_5, privacy_utility
-from .paper_subgraphs import figure_2, figure_4, figure_11, figure_12
+from .paper_removals import figure_12
+from .paper_subgraphs import figure_2, figure_4, figure_11
 from .paper_table import table_1
 
 FIGURES: dict[str, Callable[[Path, Console], None]] = {

@@ -39,7 +39,7 @@ from .release import code_of
 
 DRAWS = 5
 NEIGHBOURS = (5, 20)
-ROW_BUDGETS = (DEFAULT, *(node_budget(e) for e in (0.1, 1.0, 10.0, 50.0, 200.0)))
+ROW_BUDGETS = (DEFAULT, *(node_budget(e) for e in (0.1, 1.0, 10.0, 200.0)))
 UTILITY_GRAPHS = 60
 UTILITY_DRAWS = 3
 UTILITY_BUDGETS = {

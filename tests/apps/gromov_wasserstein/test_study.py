@@ -98,6 +98,12 @@ def test_every_variant_runs(settings):
         assert result.arrays["codes"].dtype == np.int8
 
 
+def test_accuracies_of_a_model_that_saw_the_labels_are_said_to_be_flattered(plain):
+    seen = study({"task": "graph", "downstream": "knn"})
+    assert any("are flattered" in note for note in seen.notes)
+    assert not any("are flattered" in note for note in plain.notes)
+
+
 def test_secure_aggregation_leaves_the_model_as_it_is():
     clear = study()
     masked = study({"secure-aggregation": True})
