@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
 from .classify import (
     GRIDS,
@@ -136,5 +137,7 @@ def embedding_2d(distances: ArrayLike, how: Literal["mds", "tsne"], *, seed: int
         model = sklearn_part("manifold").TSNE(
             perplexity=perplexity, metric="precomputed", init="random", random_state=seed
         )
-        return np.asarray(model.fit_transform(d), dtype=np.float64)
+        # Its threads wait by spinning: beside other work two are slower than one by far.
+        with threadpool_limits(limits=1):
+            return np.asarray(model.fit_transform(d), dtype=np.float64)
     raise ValueError(f"how={how!r}: use 'mds' or 'tsne'")

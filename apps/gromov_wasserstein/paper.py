@@ -10,6 +10,7 @@ the paper's epsilon is taken as a row's budget. Real data are needed, from the f
     fig3              nearest neighbours over epsilon on MUTAG
     fig4              GW between five subgraphs under LDP
     fig5              mean GW over epsilon, and whether noise finds better minima
+    fig7              fig2 of Cora
     fig11             GED, GW_A, FGW_AX and GW_H between five subgraphs
     fig12             GW after removing one edge or one node
     privacy-utility   rank correlation of estimated and true GW over epsilon
@@ -37,6 +38,7 @@ FIGURES: dict[str, Callable[[Path, Console], None]] = {
     "fig3": figure_3,
     "fig4": figure_4,
     "fig5": figure_5,
+    "fig7": partial(figure_2, data="Cora", name="fig7"),
     "fig11": figure_11,
     "fig12": figure_12,
     "privacy-utility": privacy_utility,

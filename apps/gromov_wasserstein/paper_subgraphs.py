@@ -1,4 +1,4 @@
-"""Subgraphs of CiteSeer: Figs 2, 4 and 11 of the paper.
+"""Subgraphs of CiteSeer, and of Cora: Figs 2, 4, 7 and 11 of the paper.
 
 GW knows distances inside a graph only. Two subgraphs whose nodes all belong to one class look alike
 to it *whichever* class that is, so there is no reason to expect clusters of GW to be the classes of
@@ -50,9 +50,12 @@ EDIT_SECONDS = 3.0
 NODE_TASK = GromovWassersteinConfig.from_settings({**MODELS["GCN"], "task": "node"})
 
 
-def figure_2(out: Path, console: Console) -> None:
-    """Cluster 1-hop subgraphs by k-means with GW barycentres and draw them by t-SNE."""
-    training, others = neighbourhoods("CiteSeer", SUBGRAPHS, 1)
+def figure_2(out: Path, console: Console, data: str = "CiteSeer", name: str = "fig2") -> None:
+    """Cluster 1-hop subgraphs by k-means with GW barycentres and draw them by t-SNE.
+
+    Of CiteSeer it is Fig. 2, of Cora the 1-hop part of Fig. 7.
+    """
+    training, others = neighbourhoods(data, SUBGRAPHS, 1)
     part = embedded_neighbourhoods(NODE_TASK, training, others, SEED)
     count = len(np.unique(part.labels))
     flat = part.constant()
@@ -63,7 +66,7 @@ def figure_2(out: Path, console: Console) -> None:
         for given in (part, flat)
         for draw in range(CLUSTER_DRAWS)
     ]
-    found = on_all_cores(cluster_job, jobs, console, "fig2")
+    found = on_all_cores(cluster_job, jobs, console, name)
     scores = np.array([(s.ari, s.purity) for s in (cluster_scores(c, part.labels) for c in found)])
     gaps = np.abs(part.sizes[:, None] - part.sizes[None, :]).astype(np.float64)
     by_distances = {
@@ -80,24 +83,24 @@ def figure_2(out: Path, console: Console) -> None:
         first = 1 + 2 * CLUSTER_DRAWS * place
         ours, control = scores[first:][: 2 * CLUSTER_DRAWS].reshape(2, CLUSTER_DRAWS, 2)
         rows.append(_clusters(f"H*, {budget.name}", ours, control))
-    for name, d in by_distances.items():
+    for what, d in by_distances.items():
         score = cluster_scores(spectral_clusters(d, count, seed=SEED), part.labels)
-        rows.append(_clusters(name, np.array([[score.ari, score.purity]])))
+        rows.append(_clusters(what, np.array([[score.ari, score.purity]])))
     rows.append(_clusters("argmax of the centre's row", np.array([[own.ari, own.purity]])))
     share = float(np.bincount(part.labels).max() / len(part.labels))
     rows.append(_clusters("one cluster", np.array([[0.0, share]])))
-    title = f"{len(part.labels)} 1-hop subgraphs of CiteSeer, {count} clusters"
+    title = f"{len(part.labels)} 1-hop subgraphs of {data}, {count} clusters"
     show_rows(rows, title, console)
-    write_rows(out / "fig2.csv", rows, console)
+    write_rows(out / f"{name}.csv", rows, console)
     shown = [NONE, *CLUSTER_BUDGETS]
     matrices = on_all_cores(
-        drawn_distances, [(b.config(), part.rows, 0) for b in shown], console, "fig2, pictures"
+        drawn_distances, [(b.config(), part.rows, 0) for b in shown], console, f"{name}, pictures"
     )
     pictures = [embedding_2d(d, "tsne", seed=SEED) for d in matrices]
     groups = [found[0], *found[1 :: 2 * CLUSTER_DRAWS]]
     titles = ["labels of centres", *(f"k-means, {b.name}" for b in shown)]
     figure = scatters([pictures[0], *pictures], [part.labels, *groups], titles)
-    save_plot(figure, out / "fig2")
+    save_plot(figure, out / name)
 
 
 def cluster_job(job: tuple[Budget, Sequence[Array], int, int]) -> Integers:
