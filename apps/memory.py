@@ -29,14 +29,23 @@ Client = TypeVar("Client", bound=HasNode)
 
 
 @dataclass(frozen=True)
+class Kept(Generic[Client]):
+    """One client, the node config it was read by, and its file's stamp."""
+
+    node_config: dict[str, Any]
+    stamp: tuple[int, int] | None
+    client: Client
+
+
+@dataclass(frozen=True)
 class KeptRun(Generic[Config, Client]):
-    """What this process keeps of the run it works for; ``clients`` with their files' stamps."""
+    """What this process keeps of the run it works for; ``clients`` by their nodes."""
 
     run_id: int
     run_config: dict[str, Any]
     config: Config
     seed: int
-    clients: dict[Any, tuple[tuple[int, int] | None, Client]] = field(default_factory=dict)
+    clients: dict[int, Kept[Client]] = field(default_factory=dict)
 
 
 class Memory(Generic[Config, Client]):
@@ -69,14 +78,15 @@ class Memory(Generic[Config, Client]):
     def client(self, context: Context) -> Client:
         """Return this node's client, its data parsed once a run unless its file changes."""
         run = self.run(context)
-        key = (context.node_id, *context.node_config.items())
-        found = run.clients.get(key)
-        if found is not None:
-            stamp, client = found
-            if stamp is None or stamp == data_stamp(client.node):
-                return client
+        kept = run.clients.get(context.node_id)
+        if (
+            kept is not None
+            and kept.node_config == context.node_config
+            and (kept.stamp is None or kept.stamp == data_stamp(kept.client.node))
+        ):
+            return kept.client
         # Before it is read: a change meanwhile is seen at the next message.
         stamp = data_stamp(Node.of(context))
         client = self._read(run.config, run.seed, context)
-        run.clients[key] = (stamp, client)
+        run.clients[context.node_id] = Kept(dict(context.node_config), stamp, client)
         return client

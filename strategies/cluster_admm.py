@@ -68,6 +68,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
     def __init__(self, *args: Any, task: ClusterTask, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.task = task
+        self._counted: tuple[NDArray[np.intp], list[float]] | None = None
         graph = task.topology
         self.adjacency = np.zeros_like(graph.adjacency) if task.apart else graph.adjacency
 
@@ -104,22 +105,21 @@ class ClusterAdmm(StudyStrategy[Vector]):
 
     def share(self, client: int) -> float:
         """Return the client's part of the regulariser: of its server's, or of its cluster's."""
-        mates = (
-            self.groups == self.groups[client]
-            if self.task.exact
-            else (self.homes == self.homes[client])
-        )
-        return 1.0 / float(np.count_nonzero(mates))
+        mates = self.groups if self.task.exact else self.homes
+        # Counted anew where clients have moved only; they are asked for one by one.
+        if self._counted is None or self._counted[0] is not mates:
+            self._counted = mates, (1.0 / np.bincount(mates)[mates]).tolist()
+        return self._counted[1][client]
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return v_k, rho and the client's share of the regulariser."""
         model = self.models[self.homes[client], self.groups[client]]
         arrays = wire.record({"v": self.duals[client] + self.task.rho * model})
-        order = {"round": self.iteration(server_round), "rho": self.task.rho}
-        order |= {"share": self.share(client)}
+        order = ConfigRecord({"round": self.iteration(server_round), "rho": self.task.rho})
+        order["share"] = self.share(client)
         if self.held_out:
             order["held_out"] = self.held_out
-        return RecordDict({"arrays": arrays, "order": ConfigRecord({"task": "step", **order})})
+        return RecordDict({"arrays": arrays, "order": order})
 
     def read_reply(self, client: int, content: RecordDict) -> Vector:
         """Check a reply: finite, of the model's size."""

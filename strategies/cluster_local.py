@@ -45,7 +45,7 @@ class ClientsAlone(ClusterAdmm):
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return the order for argmin f_k."""
         arrays = wire.record({"v": np.zeros(self.models.shape[2])})
-        order = ConfigRecord({"task": "step", "round": server_round, "rho": _RHO, "share": 1.0})
+        order = ConfigRecord({"round": server_round, "rho": _RHO, "share": 1.0})
         return RecordDict({"arrays": arrays, "order": order})
 
     def update(self, server_round: int, replies: Mapping[int, Vector]) -> Row:

@@ -94,13 +94,14 @@ def train(message: Message, context: Context) -> Message:
     # The whole check, which says what is wrong, takes longer than this client's step.
     if v.shape != (size,) or v.dtype != np.float64 or not v @ v < _LARGEST_SQUARE:
         wire.check_reals(v, "the server's v", (size,))
-    server_round = int(message.content["order"]["round"])  # type: ignore[arg-type]
-    rho, share = _number(message, "rho"), _number(message, "share")
+    order = _order(message)
+    server_round = int(_number(order, "round"))
+    rho, share = _number(order, "rho"), _number(order, "share")
     if not _RHO_RANGE[0] <= rho <= _RHO_RANGE[1]:
         raise ValueError(f"the server's rho={rho}: must be from {_RHO_RANGE[0]} to {_RHO_RANGE[1]}")
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"the server's share={share}: must be from 0 to 1")
-    step, count = _step(run.config, client, rho, share, _number(message, "held_out", 0.0))
+    step, count = _step(run.config, client, rho, share, _number(order, "held_out", 0.0))
     model, events = release_model(
         run.config,
         run.seed,
@@ -133,7 +134,7 @@ def losses(message: Message, context: Context) -> Message:
     rows = models.shape[0] if models.ndim == 2 else run.config.cluster_count
     wire.check_reals(models, "the server's models", (rows, size))
     X, y = client.samples.X, client.samples.y
-    fraction = _number(message, "held_out", 0.0)
+    fraction = _number(_order(message), "held_out", 0.0)
     if fraction > 0.0:
         held = held_out_rows(len(y), fraction)
         X, y = X[held], y[held]
@@ -167,10 +168,14 @@ def _arrays(message: Message, name: str) -> NDArray[Any]:
     return wire.unpack(arrays[name])
 
 
-def _number(message: Message, name: str, default: float | None = None) -> float:
+def _order(message: Message) -> ConfigRecord:
+    found = message.content.get("order")  # `config_records` would copy all records
+    return found if isinstance(found, ConfigRecord) else ConfigRecord()
+
+
+def _number(order: ConfigRecord, name: str, default: float | None = None) -> float:
     """Return a number of the order."""
-    record = message.content.get("order")  # `config_records` would copy all records
-    value = record.get(name, default) if isinstance(record, ConfigRecord) else default
+    value = order.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"the server's order has {name}={value!r}; a number is needed")
     return float(value)

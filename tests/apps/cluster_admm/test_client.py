@@ -119,7 +119,7 @@ def test_data_is_factorised_once_for_each_rho_and_share(monkeypatch):
         assert len(calls) == 3
         for n in range(30):
             train(grid, 0, rho=5.0 + n)
-    assert all(len(client.steps) <= 8 for _, client in client_app._memory.kept.clients.values())
+    assert all(len(client.client.steps) <= 8 for client in client_app._memory.kept.clients.values())
 
 
 def test_other_settings_another_seed_and_another_run_are_read_anew():
