@@ -26,7 +26,7 @@ from strategies.cluster_search import agreement
 from strategies.cluster_selection import ClusterSelection
 
 from .config import ClusterAdmmConfig
-from .data import Truth, synthetic_truth
+from .data import ONE_TASK, Truth, synthetic_truth
 from .problem import nmsd
 from .release import statement, warnings
 from .report import export_graphs, sections
@@ -34,8 +34,6 @@ from .report import export_graphs, sections
 log = logging.getLogger("trellis.run")
 
 app = ServerApp()
-
-ONE_TASK = ("gfl", "fedavg")
 
 
 @app.main()

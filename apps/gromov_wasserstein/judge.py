@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.seeds import generator
 from strategies.embedding_release import Released
 from strategies.gw_barycentre import kmeans
 
@@ -27,7 +26,7 @@ from .config import GromovWassersteinConfig
 from .controls import majority, sizes_only
 from .distances import costs, distances, split
 from .downstream import anomaly_scores, cluster_scores, spectral_clusters
-from .release import encode_rows
+from .release import simulated_release
 
 log = logging.getLogger("trellis.run")
 
@@ -115,20 +114,11 @@ def constant_distances(
 ) -> list[Array]:
     """Return D (N, N) of the same encoder and metric on a constant embedding, ``draws`` times."""
     h = released.codes.shape[1]
-    found = []
-    for draw in range(config.draws):
-        sent = [
-            encode_rows(
-                config,
-                np.full((int(n), h), 1.0 / h),
-                generator(seed, "constant embedding", number, draw),
-            )
-            for number, n in enumerate(released.sizes)
-        ]
-        first = [codes["codes"].astype(np.float64) for codes in sent]
-        second = [codes["second"].astype(np.float64) for codes in sent if "second" in codes]
-        found.append(distances(config, first, second or None, seed=seed))
-    return found
+    rows = [np.full((int(n), h), 1.0 / h) for n in released.sizes]
+    return [
+        distances(config, *simulated_release(config, rows, draw, seed), seed=seed)
+        for draw in range(config.draws)
+    ]
 
 
 def _clustered(

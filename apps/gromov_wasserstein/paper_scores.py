@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.seeds import generator
 from strategies.gw_pairwise import pairwise
 
 from .classify import GRIDS, Accuracy, Grid, knn_accuracy, svm_accuracy
 from .config import GromovWassersteinConfig
 from .controls import paired
 from .distances import distances
-from .release import encode_rows
+from .release import simulated_release
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -88,19 +87,8 @@ def node_budget(epsilon: float) -> Budget:
 def released(
     config: GromovWassersteinConfig, rows: Sequence[Array], draw: int, seed: int = SEED
 ) -> tuple[list[Array], list[Array] | None]:
-    """Return what arrives at the server in one draw, and the second encoding where there is one.
-
-    Draw t of graph i has the same uniforms for every embedding, so differences are paired.
-    """
-    if config.privacy == "none":
-        return list(rows), None
-    codes = [
-        encode_rows(config, one, generator(seed, "control draws", graph, draw))
-        for graph, one in enumerate(rows)
-    ]
-    first = [np.asarray(code["codes"], dtype=np.float64) for code in codes]
-    second = [np.asarray(code["second"], dtype=np.float64) for code in codes if "second" in code]
-    return first, second or None
+    """Return what arrives at the server in one draw; see `release.simulated_release`."""
+    return simulated_release(config, rows, draw, seed)
 
 
 def drawn_distances(

@@ -122,6 +122,25 @@ def encode_rows(config: GromovWassersteinConfig, rows: Array, source: UniformSou
     return {"codes": encode(rows, code, source)}
 
 
+def simulated_release(
+    config: GromovWassersteinConfig, embeddings: Sequence[Array], draw: int, seed: int
+) -> tuple[list[Array], list[Array] | None]:
+    """Return what would arrive at a server, and the second encoding where there is one.
+
+    For controls and figures, from a seed: it protects nobody. Draw t of graph i has the same
+    uniforms for every embedding, so differences between embeddings are paired.
+    """
+    if config.privacy == "none":
+        return list(embeddings), None
+    sent = [
+        encode_rows(config, rows, generator(seed, "control draws", graph, draw))
+        for graph, rows in enumerate(embeddings)
+    ]
+    first = [codes["codes"].astype(np.float64) for codes in sent]
+    second = [codes["second"].astype(np.float64) for codes in sent if "second" in codes]
+    return first, second or None
+
+
 def spent(config: GromovWassersteinConfig, sizes: Sequence[int]) -> float:
     """Return the epsilon of one release by a client with graphs of these sizes."""
     per_node = config.privacy == "sound" and config.budget_per == "node"
