@@ -1,7 +1,9 @@
 """Trellis: federated graph learning under privacy, one Flower app with a study a folder.
 
-`server_app` and `client_app` are what Flower runs, on every runtime; they hand over to the study
-that the run config names. A new study is a folder here and a line in `STUDIES`.
+A new study is a folder here and a line in `STUDIES`. `dispatch` has the ServerApp and the ClientApp
+that Flower runs; `common` what every study uses, `command` the ``trellis`` command, `pages` what
+draws and writes, `experiments` what the papers' figures share. Nothing is imported before it is
+needed: ``trellis --help`` and a device's ClientApp start with this file.
 """
 
 from __future__ import annotations
@@ -11,15 +13,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
-
-from sim.config import ConfigError
-from sim.threads import one_blas_thread
+from apps.common.settings import ConfigError
 
 if TYPE_CHECKING:
-    from sim.record import RunResult
+    from apps.common.results import RunResult
 
 STUDIES = {
     "cluster-admm": "apps.cluster_admm",
@@ -37,27 +34,6 @@ def study_module(study: str, part: str) -> ModuleType:
     return import_module(f"{STUDIES[study]}.{part}")
 
 
-class StudyClientApp(ClientApp):
-    """A ClientApp that hands every message to the study of the run."""
-
-    def __call__(self, message: Message, context: Context) -> Message:
-        """Answer one message."""
-        app: ClientApp = study_module(str(context.run_config["study"]), "client_app").app
-        # A product's last bits depend on the number of threads; every runtime uses one.
-        with one_blas_thread():
-            return app(message, context)
-
-
-client_app = StudyClientApp()
-server_app = ServerApp()
-
-
-@server_app.main()
-def _main(grid: Grid, context: Context) -> None:
-    app: ServerApp = study_module(str(context.run_config["study"]), "server_app").app
-    app(grid, context)
-
-
 def run(study: str, settings: Mapping[str, Any] | None = None, **options: Any) -> RunResult:
     """Run a study and return its result; the same as ``trellis run``.
 
@@ -65,8 +41,15 @@ def run(study: str, settings: Mapping[str, Any] | None = None, **options: Any) -
     ----------
     study : a key of `STUDIES`
     settings : kebab-case settings of the study, such as ``{"rho": 0.3, "local-steps": 25}``
-    options : ``data``, ``engine``, ``seed``, ``out`` and more, see `apps.runner.run`
+    options : ``data``, ``engine``, ``seed``, ``out`` and more, see `apps.common.runner.run`
     """
-    from .runner import run as run_study
+    from apps.common.runner import run as run_study
 
     return run_study(study, settings, **options)
+
+
+def __getattr__(name: str) -> Any:
+    """Return ``server_app`` or ``client_app``; Flower is imported by whoever asks for them."""
+    if name in ("server_app", "client_app"):
+        return getattr(import_module("apps.dispatch"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from sim.record import write_atomically
+from apps.common.results import write_atomically
 
 # One more benchmark is a module and a line. Modules are imported when they run: each brings its
 # own peer.

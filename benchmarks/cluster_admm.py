@@ -25,7 +25,7 @@ _STUDY = "cluster-admm"
 def run() -> list[dict[str, Any]]:
     """Return seconds a round of both engines, start-up and the first round left out."""
     from apps import run as run_study
-    from sim.record import RunResult
+    from apps.common.results import RunResult
 
     with tempfile.TemporaryDirectory(prefix="trellis-bench-") as name:
         folder = Path(name)
@@ -80,7 +80,7 @@ def _seconds(result: Any) -> list[float]:
 
 def _measure_ours(rounds: int, out: Path) -> Any:
     """Run the study here, in a process of its own as Flower's has, and return its result."""
-    from sim.record import RunResult
+    from apps.common.results import RunResult
 
     command = [sys.executable, "-m", "benchmarks.cluster_admm", str(rounds), str(out)]
     subprocess.run(command, check=True, cwd=Path(__file__).parents[1])

@@ -24,12 +24,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from privacy.multibit import MultiBit, encode
-from sim.datasets import dataset
-from sim.tables import DataError
-from sim.threads import one_blas_thread
-from strategies.gw import gromov_wasserstein
-from strategies.gw_pairwise import pairwise
+from apps.common.tables import DataError
+from apps.common.threads import one_blas_thread
+from apps.experiments.datasets import dataset
+from privacy.mechanisms.multibit import MultiBit, encode
+from strategies.gromov_wasserstein.pair import gromov_wasserstein
+from strategies.gromov_wasserstein.pairwise import pairwise
 
 Matrix = NDArray[np.float64]
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps import run as run_study
+from apps.common.threads import one_blas_thread
 from apps.joint_precision.config import JointPrecisionConfig
 from apps.joint_precision.correlation import (
     correlation,
@@ -26,8 +27,7 @@ from apps.joint_precision.correlation import (
 from apps.joint_precision.data import synthetic_table
 from apps.joint_precision.problem import smooth_loss
 from apps.joint_precision.solver import JointSolution, solve_joint
-from sim.threads import one_blas_thread
-from strategies.precision_prox import PENALTIES
+from strategies.joint_precision.prox import PENALTIES
 
 from .timing import median_time
 

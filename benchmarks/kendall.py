@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from apps.common.threads import one_blas_thread
 from apps.joint_precision.kendall import Matrix, kendall
-from sim.threads import one_blas_thread
 
 from .timing import median_time
 

@@ -24,12 +24,12 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from apps.common.threads import one_blas_thread
 from privacy.secagg.graph import plan
 from privacy.secagg.messages import Fields, layout_fields, to_fields
 from privacy.secagg.protocol import SESSION_BYTES, ClientRound, Policy
 from privacy.secagg.server import ServerRound
 from privacy.secagg.state import ClientState
-from sim.threads import one_blas_thread
 
 SIZES = ((100, 100_000), (500, 10_000))
 

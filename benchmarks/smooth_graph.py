@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
+from apps.common.threads import one_blas_thread
 from apps.consensus_graph.config import ConsensusGraphConfig
 from apps.consensus_graph.data import synthetic_table
 from apps.consensus_graph.problem import (
@@ -24,7 +25,6 @@ from apps.consensus_graph.problem import (
     statistic,
 )
 from apps.consensus_graph.solver import solve
-from sim.threads import one_blas_thread
 
 from .timing import median_time
 

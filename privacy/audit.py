@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 from scipy.stats import beta
 
-from .gaussian import gaussian_epsilon
+from .mechanisms.gaussian import gaussian_epsilon
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

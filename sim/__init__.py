@@ -1,1 +1,7 @@
-"""Running and recording studies: the in-process grid, seeds, metrics, results, plots, reports."""
+"""Runtimes and nothing else: where ServerApps and ClientApps run on this machine.
+
+Start with `grid`, the in-process engine (`local_nodes`, `copies`, `faults` and `private`, the parts
+of Flower it stands on). `flower` starts Flower's simulation and follows a run to its true status,
+`deployment` does so for a SuperLink and SuperNodes; `processes` and `run_config` serve both.
+No code that runs on a device or in a ServerApp imports anything from here.
+"""

@@ -47,7 +47,6 @@ from sim.private import (
     shallow_copy,
     validate_message,
 )
-from sim.threads import one_blas_thread
 
 Config = Mapping[str, UserConfigValue]
 
@@ -89,8 +88,8 @@ class LocalGrid(Grid):
 
     Notes
     -----
-    Use it inside ``with grid:``, as `run_local` does: there messages can be made and BLAS has one
-    thread, and at the end of it the workers are gone.
+    Use it inside ``with grid:``, as `run_local` does: there messages can be made, and at the end of
+    it the workers are gone.
     """
 
     def __init__(
@@ -124,7 +123,6 @@ class LocalGrid(Grid):
         self._pool: futures.ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
-        one_blas_thread().__enter__()
         identity.take(self._run.run_id)
         return self
 
@@ -135,7 +133,6 @@ class LocalGrid(Grid):
         finally:
             self._pool = None
             identity.give_back(self._run.run_id)
-            one_blas_thread().__exit__(None, None, None)
 
     @property
     def run(self) -> Run:

@@ -1,1 +1,5 @@
-"""What the server does: one Flower strategy a file, with its pure update rule beside it."""
+"""What the server does: a folder per study, its Flower strategy first, pure rules beside it.
+
+Start with `core.base` for how a round goes, then with ``<study>/strategy.py``. `topology` has the
+graphs of servers that two studies stand on.
+"""

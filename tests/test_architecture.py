@@ -1,13 +1,17 @@
-"""The rules of the house: who imports whom, what an edge client loads, that names agree."""
+"""The rules of the house: who imports whom, what an edge client loads, how large a room may be."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+import apps
 
 ROOT = Path(__file__).parents[1]
 ALLOWED = {
@@ -17,39 +21,144 @@ ALLOWED = {
     "sim": {"sim"},
 }
 MODULES = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
+FOLDERS = sorted({path.parent for path in MODULES})
+MOST_FILES = 16
+STUDIES = list(apps.STUDIES.values())
+# What a device runs, and what a server runs.
+ENTRIES = ["apps.dispatch", *(f"{s}.{part}_app" for s in STUDIES for part in ("client", "server"))]
 
 
-def imported(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {name_of(path): path for path in MODULES}
+
+
+def parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
+@cache
+def imports(name: str, lazy: bool = True) -> frozenset[str]:
+    """Return what a module imports; without what stands in functions or is for types, if asked."""
+    path = NAMES[name] if name in NAMES else ROOT / name
+    found: set[str] = set()
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+    def visit(node: ast.AST) -> None:
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                up = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*up, base] if base else up)
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                found.add(whole if whole in NAMES else base)
+        for child in ast.iter_child_nodes(node):
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            typing = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
+            if not typing and (lazy or not inside):
+                visit(child)
+
+    visit(ast.parse(path.read_text()))
+    return frozenset(found)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_module_imports_through_the_back_door(path):
-    package = path.relative_to(ROOT).parts[0]
-    ours = imported(path) & set(ALLOWED)
-    assert ours <= ALLOWED[package] | {package}
+def reached(start: list[str], lazy: bool, stop: str = "") -> set[str]:
+    """Return all modules of ours that these import, directly or not, and the packages they are in.
+
+    ``stop`` is not looked into.
+    """
+    seen: set[str] = set()
+    open_ = [*start]
+    while open_:
+        name = open_.pop()
+        if name in NAMES and name not in seen and name != stop:
+            seen.add(name)
+            open_ += [*imports(name, lazy), *parents(name)]
+    return seen
 
 
-@pytest.mark.parametrize("module", ["problem", "solver"])
+@pytest.mark.parametrize("name", list(NAMES))
+def test_no_module_imports_through_the_back_door(name):
+    ours = {other.partition(".")[0] for other in imports(name)} & set(ALLOWED)
+    assert ours <= ALLOWED[name.partition(".")[0]]
+
+
+def test_no_module_imports_itself_by_a_detour():
+    sorter = TopologicalSorter(
+        {name: [o for o in imports(name, lazy=False) if o in NAMES] for name in NAMES}
+    )
+    sorter.prepare()  # raises CycleError, which names the cycle
+
+
+def test_nothing_that_flower_runs_comes_from_sim():
+    """Not even in a function: the bundle for devices and servers has no sim."""
+    needed = reached(ENTRIES, lazy=True, stop="apps.common.runner")  # a door for Python, not Flower
+    assert {name for name in needed if name.partition(".")[0] == "sim"} == set()
+    assert len(needed) > 100
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_client_s_code_draws_no_pages(study):
+    needed = reached(["apps.dispatch", f"{study}.client_app"], lazy=False)
+    assert not {name for name in needed if name.startswith(("apps.pages", "apps.experiments"))}
+    assert not {name for name in needed if ".paper" in name or ".report" in name}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_folder_says_what_is_in_it_and_is_not_a_corridor(folder):
+    first = folder / "__init__.py"
+    assert ast.get_docstring(ast.parse(first.read_text())), f"{first} says nothing"
+    assert len([path for path in folder.glob("*.py") if path != first]) <= MOST_FILES
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "apps.consensus_graph.problem",
+        "apps.consensus_graph.solver",
+        "apps.joint_precision.kendall",
+        "apps.joint_precision.clime",
+        "apps.server_graph.problem",
+        "apps.cluster_admm.problem",
+        "strategies.cluster_admm.mixing",
+        "strategies.joint_precision.prox",
+        "strategies.gromov_wasserstein.pair",
+    ],
+)
 def test_the_mathematics_imports_no_framework(module):
-    path = ROOT / "apps" / "consensus_graph" / f"{module}.py"
-    assert not imported(path) & {"flwr", "torch", "ray", "sim", "strategies", "privacy"}
+    needed = reached([module], lazy=False)
+    outside = {other.partition(".")[0] for name in needed for other in imports(name, lazy=False)}
+    assert not outside & {"flwr", "torch", "ray", "matplotlib", "sim"}
 
 
-def test_a_client_loads_no_heavy_package():
-    code = (
-        "import sys, apps\n"
-        "from apps.consensus_graph import client_app\n"
-        "heavy = {'torch', 'ray', 'matplotlib', 'networkx', 'cvxpy', 'sklearn', 'dp_accounting'}\n"
-        "print(sorted(heavy & set(sys.modules)))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.strip() == "[]"
+def loaded(statement: str, packages: set[str]) -> list[str]:
+    """Return which of the packages are there after a statement."""
+    code = f"import sys\n{statement}\nprint('loaded', *sorted({packages!r} & set(sys.modules)))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout.splitlines()[-1].split()[1:]
+
+
+@pytest.mark.parametrize("study", [s for s in STUDIES if "wasserstein" not in s])
+def test_a_client_loads_no_heavy_package(study):
+    heavy = {"torch", "ray", "matplotlib", "networkx", "cvxpy", "sklearn", "dp_accounting"}
+    heavy |= {"jinja2", "joblib", "pandas", "sim"}
+    assert loaded(f"from apps import dispatch\nfrom {study} import client_app", heavy) == []
+
+
+def test_help_comes_at_once():
+    """Without Flower, numpy or rich: the studies' names are all it needs."""
+    statement = "from apps.command import main\ntry: main(['--help'])\nexcept SystemExit: print()"
+    assert loaded(statement, {"flwr", "numpy", "rich", "torch", "matplotlib"}) == []
+
+
+def test_the_list_loads_no_runtime_and_no_figure():
+    heavy = {"flwr", "torch", "ray", "matplotlib", "scipy", "networkx", "sklearn", "ot"}
+    assert loaded("from apps.command import main\nassert main(['list']) == 0", heavy) == []

@@ -24,12 +24,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.enrolling import introduction, refusal
-from apps.memory import Memory
+from apps.common.enrolment import introduction, refusal
+from apps.common.memory import Memory
+from apps.common.node import Node
 from apps.server_graph.data import Samples
-from privacy.budget import Policy, PrivacyRefused
-from sim.node import Node
-from strategies import wire
+from privacy.accounting.budget import Policy, PrivacyRefused
+from strategies.core import wire
 
 from .config import ClusterAdmmConfig
 from .data import client_table, cluster_of, held_out_rows, server_of

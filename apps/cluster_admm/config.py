@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sim.config import ConfigError, StudyConfig
+from apps.common.settings import ConfigError, StudyConfig
 
 LOSSES = ("ridge", "logistic")
 PAPER_CLUSTERS = 3
@@ -24,7 +24,7 @@ class ClusterAdmmConfig(StudyConfig):
     sample : clients a server and round, drawn at random; 0 is all
     method : ``pgfl``; baselines ``gfl`` (one task for all), ``clusterfl`` (servers do not talk),
         ``local`` (clients do not), ``fedavg`` (one server, one task)
-    servers, topology : S and their graph; see `strategies.topology`
+    servers, topology : S and their graph; see `strategies.topology.graph`
     clusters : Q, or ``auto:Q`` (``auto`` is ``auto:3``): clients are assigned to the cluster that
         fits them best; or ``auto:2-5``: every Q of the range is tried, ``rounds`` each, and the
         one with the least held-out loss is trained for as many rounds more. Synthetic data has Q

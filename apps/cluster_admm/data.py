@@ -11,7 +11,7 @@ drawn from the run's seed, the same in every runtime.
 
 A client's own file: npz with ``X`` (n, d) and ``y`` (n,), or csv with a column ``y``; all other
 columns are features. Its cluster stands in its node config (``cluster=2``) or in the column
-``cluster`` of ``assignment.csv``; see `apps.assignment`.
+``cluster`` of ``assignment.csv``; see `apps.common.assignment`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from flwr.app import Context
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from apps.assignment import dealt_server, given_number
+from apps.common.assignment import dealt_server, given_number
+from apps.common.node import Node
+from apps.common.seeds import generator
+from apps.common.tables import DataError
 from apps.server_graph.data import Samples, read_samples
 from apps.server_graph.losses import LeastSquares, Logistic, Loss
-from sim.node import Node
-from sim.seeds import generator
-from sim.tables import DataError
 
 from .config import ClusterAdmmConfig
 
@@ -90,7 +90,7 @@ def client_table(config: ClusterAdmmConfig, seed: int, node: Node) -> Samples:
 
 
 def server_of(config: ClusterAdmmConfig, node: Node, context: Context) -> int:
-    """Return which server, from 0 to S - 1, this client belongs to; see `apps.assignment`."""
+    """Return which server, from 0 to S - 1, this client belongs to (`apps.common.assignment`)."""
     if config.method == "fedavg":
         return 0
     given = given_number("server", config.servers, node, context)

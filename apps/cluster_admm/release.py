@@ -5,8 +5,9 @@ takes part in, with
 
     sigma_n^2 = zeta^n Delta^2 / (2 phi_0):   round n is phi_0 / zeta^n - zCDP  (47),
 
-and rounds add up (`privacy.zcdp`; the paper's total (48) has the growth the wrong way round). Only
-rounds that a client took part in count. Neighbouring: one of its D samples replaced; D is public.
+and rounds add up (`privacy.accounting.zcdp`; the paper's total (48) has the growth the wrong way
+round). Only rounds that a client took part in count. Neighbouring: one of its D samples replaced; D
+is public.
 
 ``none``   w_k as it is.
 ``paper``  Delta = 2 C / (D rho) (43), with C = ``bound`` taken as given. **Not a bound**: the
@@ -52,15 +53,15 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.node import Node
+from apps.common.seeds import generator
+from apps.common.tables import DataError
 from apps.server_graph.problem import clip_rows
-from privacy.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.events import PrivacyEvent
-from privacy.gaussian import gaussian_epsilon
-from privacy.noise import NoiseSource, fresh_noise
-from privacy.zcdp import decaying_sigma, decaying_total_of, zcdp_epsilon
-from sim.node import Node
-from sim.seeds import generator
-from sim.tables import DataError
+from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from privacy.accounting.events import PrivacyEvent
+from privacy.accounting.zcdp import decaying_sigma, decaying_total_of, zcdp_epsilon
+from privacy.mechanisms.gaussian import gaussian_epsilon
+from privacy.mechanisms.noise import NoiseSource, fresh_noise
 
 from .config import ClusterAdmmConfig
 from .problem import GRADIENT_TOLERANCE

@@ -2,7 +2,7 @@
 
 Every draw (who takes part, noise) is the one that ``trellis run cluster-admm`` makes with the same
 seed, so both have the same models but for rounding. A round is the clients' steps (4) of `steps`,
-noise (12), then the servers' steps of `strategies.cluster_mixing` and the duals (5).
+noise (12), then the servers' steps of `strategies.cluster_admm.mixing` and the duals (5).
 
 Noise from a seed protects nobody: this is arithmetic, not a protocol.
 """
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from privacy.zcdp import decaying_sigma
-from sim.seeds import generator
-from strategies.base import StudyError
-from strategies.cluster_divergence import DivergenceWatch
-from strategies.cluster_mixing import aggregate, exact_update, over_clusters, over_servers
-from strategies.server_clients import drawn_by_server
-from strategies.topology import Topology
+from apps.common.seeds import generator
+from privacy.accounting.zcdp import decaying_sigma
+from strategies.cluster_admm.divergence import DivergenceWatch
+from strategies.cluster_admm.mixing import aggregate, exact_update, over_clusters, over_servers
+from strategies.core.base import StudyError
+from strategies.topology.clients import drawn_by_server
+from strategies.topology.graph import Topology
 
 from .config import ClusterAdmmConfig
 from .data import ONE_TASK

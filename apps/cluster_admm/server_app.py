@@ -13,23 +13,23 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from apps.recording import StudyRun
-from apps.servers import build_topology
-from sim.config import ConfigError
-from sim.progress import publish
-from sim.record import RunResult
-from strategies.base import Client
-from strategies.cluster_admm import ClusterAdmm, ClusterTask
-from strategies.cluster_finding import ClusterFinding, first_assignment
-from strategies.cluster_local import ClientsAlone
-from strategies.cluster_search import agreement
-from strategies.cluster_selection import ClusterSelection
+from apps.common.progress import publish
+from apps.common.recording import StudyRun
+from apps.common.results import RunResult
+from apps.common.servers import build_topology
+from apps.common.settings import ConfigError
+from strategies.cluster_admm.finding import ClusterFinding, first_assignment
+from strategies.cluster_admm.local import ClientsAlone
+from strategies.cluster_admm.search import agreement
+from strategies.cluster_admm.selection import ClusterSelection
+from strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
+from strategies.core.base import Client
 
 from .config import ClusterAdmmConfig
 from .data import ONE_TASK, Truth, synthetic_truth
 from .problem import nmsd
 from .release import statement, warnings
-from .report import export_graphs, sections
+from .report.page import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
 

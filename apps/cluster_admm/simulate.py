@@ -31,9 +31,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.servers import build_topology
-from sim.config import ConfigError
-from strategies.topology import Topology
+from apps.common.servers import build_topology
+from apps.common.settings import ConfigError
+from strategies.topology.graph import Topology
 
 from .config import ClusterAdmmConfig
 from .data import ONE_TASK, Truth, synthetic_table, synthetic_truth

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from apps.common.node import Node
+from apps.common.seeds import generator
+from apps.common.settings import ConfigError
+from apps.common.tables import Table
+from privacy.accounting.events import PrivacyEvent
 from privacy.audit import Finding, audit
-from privacy.events import PrivacyEvent
-from sim.config import ConfigError
-from sim.node import Node
-from sim.seeds import generator
-from sim.tables import Table
 
 from .config import ConsensusGraphConfig
 from .problem import Matrix, Vector, edge_ends, node_count, statistic

@@ -12,13 +12,13 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps.enrolling import introduction, refusal
-from apps.statistic import Statistic
-from privacy.budget import Policy, PrivacyRefused
-from privacy.events import PrivacyEvent
+from apps.common.enrolment import introduction, refusal
+from apps.common.node import Node
+from apps.common.release import Statistic
+from privacy.accounting.budget import Policy, PrivacyRefused
+from privacy.accounting.events import PrivacyEvent
 from privacy.secagg.client import Summands, register
-from sim.node import Node
-from strategies import wire
+from strategies.core import wire
 
 from .config import ConsensusGraphConfig
 from .data import client_table

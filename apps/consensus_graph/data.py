@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.node import Node
-from sim.seeds import generator
-from sim.tables import Table, read_table, require_variation
+from apps.common.node import Node
+from apps.common.seeds import generator
+from apps.common.tables import Table, read_table, require_variation
 
 from .config import ConsensusGraphConfig
 from .problem import Matrix, Vector, adjacency, edge_vector

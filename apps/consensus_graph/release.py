@@ -22,16 +22,16 @@ from __future__ import annotations
 import numpy as np
 from flwr.app import Context
 
-from apps.statistic import Release, Statistic
-from privacy.budget import Policy
-from privacy.events import PrivacyEvent
-from privacy.gaussian import classic_gaussian_sigma
-from privacy.noise import NoiseSource, fresh_noise
-from sim.node import Node
-from sim.record import write_atomically
-from sim.seeds import generator
-from sim.tables import Table
-from strategies import wire
+from apps.common.node import Node
+from apps.common.release import Release, Statistic
+from apps.common.results import write_atomically
+from apps.common.seeds import generator
+from apps.common.tables import Table
+from privacy.accounting.budget import Policy
+from privacy.accounting.events import PrivacyEvent
+from privacy.mechanisms.gaussian import classic_gaussian_sigma
+from privacy.mechanisms.noise import NoiseSource, fresh_noise
+from strategies.core import wire
 
 from .config import ConsensusGraphConfig
 from .problem import Vector, sensitivity, statistic

@@ -11,17 +11,17 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from apps.recording import StudyRun
-from sim.metrics import EDGE_THRESHOLD, LOOSE_EDGE_THRESHOLD, matthews, relative_error
-from sim.record import RunResult
-from strategies.consensus_graph import ConsensusGraph
-from strategies.graph_baselines import AveragedGraph, IndependentGraphs
-from strategies.secure import SecureSum
+from apps.common.metrics import EDGE_THRESHOLD, LOOSE_EDGE_THRESHOLD, matthews, relative_error
+from apps.common.recording import StudyRun
+from apps.common.results import RunResult
+from strategies.consensus_graph.baselines import AveragedGraph, IndependentGraphs
+from strategies.consensus_graph.strategy import ConsensusGraph
+from strategies.core.secure import SecureSum
 
 from .config import ConsensusGraphConfig
 from .data import Truth, synthetic_truth
 from .release import statement
-from .report import export_graphs, sections
+from .report.page import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
 

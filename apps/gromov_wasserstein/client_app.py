@@ -26,21 +26,21 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.enrolling import introduction, refusal
-from apps.memory import Memory
-from privacy.budget import Policy, PrivacyRefused
+from apps.common.enrolment import introduction, refusal
+from apps.common.memory import Memory
+from apps.common.node import Node
+from apps.common.seeds import generator
+from privacy.accounting.budget import Policy, PrivacyRefused
 from privacy.secagg.client import Summands, register
-from sim.node import Node
-from sim.seeds import generator
-from strategies import wire
-from strategies.federated_gnn import SPLITS
+from strategies.core import wire
+from strategies.gromov_wasserstein.strategy import SPLITS
 
 from .config import GromovWassersteinConfig
 from .data import Split, class_count, client_graphs, client_split, feature_count, variables
-from .gnn import build_model, load, nn, weights
 from .graphs import Graph, labels_of
+from .model.gnn import build_model, load, nn, weights
+from .model.training import Mask, embed, evaluate, local_training
 from .release import release_rows
-from .training import Mask, embed, evaluate, local_training
 
 app = ClientApp()
 

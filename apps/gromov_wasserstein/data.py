@@ -21,17 +21,17 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.config import ConfigError
-from sim.node import Node, data_stamp
-from sim.seeds import generator
-from sim.tables import DataError, graph_folder
+from apps.common.node import Node, data_stamp
+from apps.common.seeds import generator
+from apps.common.settings import ConfigError
+from apps.common.tables import DataError, graph_folder
 
 from .config import GromovWassersteinConfig
-from .graph_files import read_graphs
+from .files.npz import read_graphs
+from .files.planetoid import CitationGraph, read_planetoid
+from .files.tudataset import read_tudataset
 from .graphs import Graph, Integers, degree_features, dirichlet_split, k_hop, labels_of
-from .planetoid import CitationGraph, read_planetoid
 from .synthetic import synthetic_graphs
-from .tudataset import read_tudataset
 
 GRAPH_FOLDERS = True  # `--data` may be a data set of graphs, or one sub-folder a client
 MOST_DEGREE = 64  # in IMDB-BINARY one node in 1,800 has as many neighbours

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from privacy.multibit import double_squared_distances, rectify, simplex_squared_distances
-from strategies.gw_pairwise import pairwise
-from strategies.gw_pool import Metric
+from privacy.mechanisms.multibit import double_squared_distances, rectify, simplex_squared_distances
+from strategies.gromov_wasserstein.pairwise import pairwise
+from strategies.gromov_wasserstein.pool import Metric
 
 from .config import GromovWassersteinConfig
 from .release import code_of, half_of

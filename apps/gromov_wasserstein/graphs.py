@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from sim.tables import DataError
+from apps.common.tables import DataError
 
 log = logging.getLogger("trellis.graphs")
 

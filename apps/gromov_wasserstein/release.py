@@ -3,7 +3,7 @@
 A graph's embedding H (n, h) has rows in [0, 1]^h, from a softmax.
 
 ``none``   H as it is.
-``sound``  the multi-bit encoder of `privacy.multibit`: m entries a row, one bit each. With
+``sound``  the encoder of `privacy.mechanisms.multibit`: m entries a row, one bit each. With
     ``budget_per = "graph"`` a row has epsilon / n, so that the n rows of a graph together are
     epsilon-LDP; with ``node`` every row has epsilon, so that a graph's rows together are n epsilon.
 ``paper``  Algorithm 1 as printed: m entries of all n h, each with the budget epsilon / (m n). It is
@@ -30,14 +30,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.budget import DeviceLedger, Policy
-from privacy.events import PrivacyEvent
-from privacy.laplace import UniformSource
-from privacy.multibit import Encoded, MultiBit, best_m, encode, row_budget
-from privacy.noise import fresh_noise
-from sim.node import Node
-from sim.seeds import generator
-from sim.tables import DataError
+from apps.common.node import Node
+from apps.common.seeds import generator
+from apps.common.tables import DataError
+from privacy.accounting.budget import DeviceLedger, Policy
+from privacy.accounting.events import PrivacyEvent
+from privacy.mechanisms.laplace import UniformSource
+from privacy.mechanisms.multibit import Encoded, MultiBit, best_m, encode, row_budget
+from privacy.mechanisms.noise import fresh_noise
 
 from .config import GromovWassersteinConfig
 

@@ -11,24 +11,24 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from apps.recording import StudyRun
-from sim.config import ConfigError
-from sim.progress import publish
-from sim.record import RunResult
-from sim.seeds import generator
-from strategies.base import Client
-from strategies.checkpoint import CheckpointError
-from strategies.embedding_release import Released, ReleaseTerms
-from strategies.federated_gnn import FederatedGnn, GnnStart
-from strategies.secure import SecureSum
+from apps.common.progress import publish
+from apps.common.recording import StudyRun
+from apps.common.results import RunResult
+from apps.common.seeds import generator
+from apps.common.settings import ConfigError
+from strategies.core.base import Client
+from strategies.core.checkpoint import CheckpointError
+from strategies.core.secure import SecureSum
+from strategies.gromov_wasserstein.embeddings import Released, ReleaseTerms
+from strategies.gromov_wasserstein.strategy import FederatedGnn, GnnStart
 
 from .config import GromovWassersteinConfig
 from .data import feature_count
 from .distances import distances, split
-from .gnn import build_model, weights
-from .judge import judge
+from .downstream.judge import judge
+from .model.gnn import build_model, weights
 from .release import code_of, half_of, statement, warnings
-from .report import export_graphs, sections
+from .report.page import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
 

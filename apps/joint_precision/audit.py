@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.seeds import generator
+from apps.common.settings import ConfigError
 from privacy.audit import Finding, audit
-from sim.config import ConfigError
-from sim.seeds import generator
 
 from .config import JointPrecisionConfig
 from .kendall import kendall

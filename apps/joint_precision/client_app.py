@@ -13,12 +13,17 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps.enrolling import introduction, refusal
-from privacy.budget import Policy, PrivacyRefused
-from sim.node import Node
-from sim.seeds import generator
-from strategies import wire
-from strategies.precision_wire import Stepped, read_step_order, screening_reply, step_reply
+from apps.common.enrolment import introduction, refusal
+from apps.common.node import Node
+from apps.common.seeds import generator
+from privacy.accounting.budget import Policy, PrivacyRefused
+from strategies.core import wire
+from strategies.joint_precision.messages import (
+    Stepped,
+    read_step_order,
+    screening_reply,
+    step_reply,
+)
 
 from .config import JointPrecisionConfig
 from .data import client_table

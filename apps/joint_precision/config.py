@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sim.config import ConfigError, StudyConfig
+from apps.common.settings import ConfigError, StudyConfig
 
 JOINT_METHODS = ("group", "fused")
 

@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import rankdata
 
-from sim.node import Node
-from sim.seeds import generator
-from sim.tables import DataError, Table, read_table, require_variation
+from apps.common.node import Node
+from apps.common.seeds import generator
+from apps.common.tables import DataError, Table, read_table, require_variation
 
 from .config import JointPrecisionConfig
 

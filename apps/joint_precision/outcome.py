@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.metrics import matthews
-from sim.record import RunResult
-from strategies.joint_precision import JointPrecision
-from strategies.precision_alone import GatheredPrecision
-from strategies.precision_path import PathSolution, extended_bic, most_stable
+from apps.common.metrics import matthews
+from apps.common.results import RunResult
+from strategies.joint_precision.alone import GatheredPrecision
+from strategies.joint_precision.path import PathSolution, extended_bic, most_stable
+from strategies.joint_precision.strategy import JointPrecision
 
 from .config import JointPrecisionConfig
 from .curves import area_under_pr, area_under_roc, pr_points, prevalence, roc_points

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky
 
-from strategies.blocks import Blocks
+from strategies.joint_precision.blocks import Blocks
 
 from .correlation import symmetric_eigen
 

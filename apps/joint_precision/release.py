@@ -33,11 +33,11 @@ import numpy as np
 from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from apps.statistic import Release, Statistic
-from privacy.budget import Policy
-from privacy.gaussian import gaussian_sigma
-from sim.node import Node
-from sim.tables import DataError, Table
+from apps.common.node import Node
+from apps.common.release import Release, Statistic
+from apps.common.tables import DataError, Table
+from privacy.accounting.budget import Policy
+from privacy.mechanisms.gaussian import gaussian_sigma
 
 from .config import JointPrecisionConfig
 from .correlation import correlation, correlation_from_tau, to_positive_semidefinite

@@ -11,18 +11,18 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from apps.recording import StudyRun
-from sim.record import RunResult
-from strategies.base import Client
-from strategies.joint_precision import JointPrecision, PrecisionTask
-from strategies.precision_alone import GatheredPrecision
+from apps.common.recording import StudyRun
+from apps.common.results import RunResult
+from strategies.core.base import Client
+from strategies.joint_precision.alone import GatheredPrecision
+from strategies.joint_precision.strategy import JointPrecision, PrecisionTask
 
 from .config import JOINT_METHODS, JointPrecisionConfig
 from .data import Truth, synthetic_truth
 from .gathered import gathered_strategy
 from .outcome import fill, graph_scores
 from .release import exposure, forecast, statement
-from .report import export_graphs, sections
+from .report.page import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
 

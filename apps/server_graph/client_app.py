@@ -26,13 +26,13 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.enrolling import introduction, refusal
-from apps.memory import Memory
-from privacy.budget import Policy, PrivacyRefused
+from apps.common.enrolment import introduction, refusal
+from apps.common.memory import Memory
+from apps.common.node import Node
+from apps.common.seeds import generator
+from privacy.accounting.budget import Policy, PrivacyRefused
 from privacy.secagg.client import Summands, register
-from sim.node import Node
-from sim.seeds import generator
-from strategies import wire
+from strategies.core import wire
 
 from .config import ServerGraphConfig
 from .data import Samples, client_table, server_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sim.config import ConfigError, StudyConfig
-from strategies.topology_weights import check_rule
+from apps.common.settings import ConfigError, StudyConfig
+from strategies.topology.rules import check_rule
 
 NOISY_METHODS = ("hybrid", "iid", "masked")
 LOSSES = ("logistic", "least-squares")
@@ -25,7 +25,7 @@ class ServerGraphConfig(StudyConfig):
         ``fedavg`` (one server for all clients)
     servers, topology, weights : P, their graph (a name or a file), and how its combination matrix
         is made: ``auto`` is ``own`` for a matrix in a file and ``metropolis`` for a graph; see
-        `strategies.topology`
+        `strategies.topology.graph`
     step : mu
     batch : samples a gradient; 0 is all of a client's
     local_steps : gradient steps a round

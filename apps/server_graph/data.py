@@ -26,10 +26,10 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
-from apps.assignment import dealt_server, given_number
-from sim.node import Node
-from sim.seeds import generator
-from sim.tables import DataError, read_table
+from apps.common.assignment import dealt_server, given_number
+from apps.common.node import Node
+from apps.common.seeds import generator
+from apps.common.tables import DataError, read_table
 
 from .config import ServerGraphConfig
 from .losses import Loss, loss_by_name
@@ -95,8 +95,8 @@ def read_samples(path: Path, loss: Loss) -> Samples:
     Raises
     ------
     DataError
-        For what `sim.tables.read_table` refuses, for a file without targets or without features,
-        and for targets that the loss does not take.
+        For what `apps.common.tables.read_table` refuses, for a file without targets or without
+        features, and for targets that the loss does not take.
     """
     if path.suffix == ".npz":
         y = _npz_targets(path)

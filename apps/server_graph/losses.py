@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from sim.config import ConfigError, class_by_name
-from sim.tables import DataError
+from apps.common.settings import ConfigError, class_by_name
+from apps.common.tables import DataError
 
 Array = NDArray[np.float64]
 

@@ -22,14 +22,14 @@ gradient only if it is enforced: ``clip`` does, sample by sample.
     updates from it); **m's clients**, to whom w_m is sent: with y_m and what the others sent it
     gives psi_m exactly; the gaps of floating-point noise. In a simulation noise comes from the seed
     and protects nobody.
-``masked`` claims no epsilon: see `privacy.server_masks` for who learns what.
+``masked`` claims no epsilon: see `privacy.secagg.server_masks` for who learns what.
 """
 
 from __future__ import annotations
 
 import math
 
-from privacy.zcdp import zcdp_epsilon
+from privacy.accounting.zcdp import zcdp_epsilon
 
 from .config import ServerGraphConfig
 

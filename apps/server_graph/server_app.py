@@ -12,22 +12,22 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from apps.recording import StudyRun
-from apps.servers import build_topology
-from sim.config import ConfigError
-from sim.record import RunResult
-from sim.seeds import generator
-from strategies.base import Client
-from strategies.secure import SecureSum
-from strategies.server_exchange import servers
-from strategies.server_failures import Outage, alive, parse_failures
-from strategies.server_graph import ServerGraph, ServerPlan
-from strategies.topology import Topology
+from apps.common.recording import StudyRun
+from apps.common.results import RunResult
+from apps.common.seeds import generator
+from apps.common.servers import build_topology
+from apps.common.settings import ConfigError
+from strategies.core.base import Client
+from strategies.core.secure import SecureSum
+from strategies.server_graph.exchange import servers
+from strategies.server_graph.failures import Outage, alive, parse_failures
+from strategies.server_graph.strategy import ServerGraph, ServerPlan
+from strategies.topology.graph import Topology
 
 from .config import ServerGraphConfig
 from .losses import loss_by_name, start
 from .release import paper_epsilon, sound_epsilon, statement, warnings
-from .report import export_graphs, sections
+from .report.page import export_graphs, sections
 from .truth import steady_state, true_model
 
 log = logging.getLogger("trellis.run")

@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from apps.servers import build_topology
-from privacy.laplace import laplace_noise
-from sim.config import ConfigError
-from sim.seeds import generator
-from strategies.server_exchange import servers, whole_matrix
-from strategies.server_failures import alive, homes_now, parse_failures
-from strategies.server_post import Post
-from strategies.topology import Topology
+from apps.common.seeds import generator
+from apps.common.servers import build_topology
+from apps.common.settings import ConfigError
+from privacy.mechanisms.laplace import laplace_noise
+from strategies.server_graph.exchange import servers, whole_matrix
+from strategies.server_graph.failures import alive, homes_now, parse_failures
+from strategies.server_graph.post import Post
+from strategies.topology.graph import Topology
 
 from .config import LOSSES, NOISY_METHODS, ServerGraphConfig
 from .data import synthetic_table

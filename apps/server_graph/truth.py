@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.base import Client
+from strategies.core.base import Client
 
 from .config import LOSSES, ServerGraphConfig
 from .data import synthetic_table

@@ -24,16 +24,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from .errors import BadMessage, Refused
-from .messages import (
-    Delivery,
-    Directory,
-    Hello,
-    M,
-    Question,
-    layout_fields,
-    parse,
-    to_fields,
-)
+from .messages import Delivery, Directory, Hello, M, Question, layout_fields, parse, to_fields
 from .protocol import FEWEST, ClientRound, Policy
 from .ring import Reals
 from .signing import load_signing_key, load_trusted_keys

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sim.datasets import dataset
-from sim.tables import DataError
+from apps.common.tables import DataError
+from apps.experiments.datasets import dataset
 
 
 def needs(name: str):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from apps import run
-from apps.__main__ import main
-from sim.record import RunResult
+from apps.command import main
+from apps.common.results import RunResult
 
 STUDY = "consensus-graph"
 QUICK = ["--set", "nodes=6", "--set", "rounds=4", "--set", "signals=20"]
@@ -93,11 +93,11 @@ def test_an_unknown_study_or_engine_is_named():
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    import apps.__main__ as command
+    from apps.common import runner
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "run", interrupted)
+    monkeypatch.setattr(runner, "run", interrupted)
     assert main(["run", STUDY, "--out", str(tmp_path / "r")]) == 130
     assert f"trellis run {STUDY} --resume {tmp_path / 'r'}" in capsys.readouterr().out

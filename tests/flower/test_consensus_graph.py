@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from apps import run
-from apps.runner import app_folder, make_run_config
+from apps.common.results import RunResult
+from apps.common.runner import app_folder, make_run_config
 from sim.deployment import Deployment
-from sim.record import RunResult
-from strategies.checkpoint import Checkpoint
+from strategies.core.checkpoint import Checkpoint
 
 from .bits import assert_same_bits
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from privacy.audit import Finding, audit, ceiling, clopper_pearson, gaussian_audit
-from privacy.gaussian import gaussian_epsilon, gaussian_sigma
+from privacy.mechanisms.gaussian import gaussian_epsilon, gaussian_sigma
 
 
 def gaussian(sigma):

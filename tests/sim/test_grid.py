@@ -30,13 +30,11 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from sim import faults
 from sim.copies import copy_records
 from sim.faults import Drop, Fault, Late, Nonsense, Raise
 from sim.grid import LocalGrid, node_ids, run_local
-from sim.threads import one_blas_thread
 
 Handler = Callable[[Message, Context], Message]
 
@@ -882,61 +880,3 @@ def test_nonsense_may_change_the_whole_message() -> None:
             [reply] = grid.send_and_receive(ask(grid))
         assert (reply.error.code if reply.has_error() else None) == code
     assert reply.metadata.group_id == "renamed"
-
-
-# One BLAS thread -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def two_blas_threads() -> Iterator[None]:
-    with threadpool_limits(2, "blas"):
-        if blas_threads() != {2}:
-            pytest.skip("this BLAS has one thread only")
-        yield
-
-
-def blas_threads() -> set[int]:
-    np.ones((2, 2)) @ np.ones((2, 2))
-    return {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
-
-
-@pytest.mark.usefixtures("two_blas_threads")
-def test_runs_use_one_blas_thread() -> None:
-    seen: list[set[int]] = []
-
-    def handle(message: Message, context: Context) -> Message:
-        seen.append(blas_threads())
-        return echo(message, context)
-
-    def main(grid: Grid, context: Context) -> None:
-        seen.append(blas_threads())
-        list(grid.send_and_receive(ask(grid)))
-
-    for workers in (0, 2):
-        run_local(server_app(main), client_app(handle), configs(2), {}, workers=workers)
-    assert seen == [{1}] * 6
-    assert blas_threads() == {2}
-
-
-@pytest.mark.usefixtures("two_blas_threads")
-def test_the_last_to_leave_restores_the_threads() -> None:
-    inside, leave = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with one_blas_thread():
-            inside.set()
-            leave.wait(5.0)
-
-    def fail() -> None:
-        with one_blas_thread(), one_blas_thread():
-            other.start()
-            assert inside.wait(5.0)
-            raise ValueError("boom")
-
-    other = threading.Thread(target=hold)
-    with pytest.raises(ValueError, match="boom"):
-        fail()
-    assert blas_threads() == {1}
-    leave.set()
-    other.join(5.0)
-    assert blas_threads() == {2}

@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from strategies import wire
+from strategies.core import wire
 
 app = ServerApp()
 

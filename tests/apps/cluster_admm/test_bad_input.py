@@ -9,7 +9,8 @@ import pytest
 from flwr.app import ConfigRecord
 
 from apps import run
-from apps.__main__ import main
+from apps.command import main
+from apps.common.results import RunResult
 from sim.faults import (
     Nonsense,
     huge,
@@ -20,10 +21,9 @@ from sim.faults import (
     without_records,
     wrong_shape,
 )
-from sim.record import RunResult
-from strategies import wire
-from strategies.base import StudyError
-from strategies.topology import topology
+from strategies.core import wire
+from strategies.core.base import StudyError
+from strategies.topology.graph import topology
 
 STUDY = "cluster-admm"
 GOOD = "y,a,b\n1,2,3\n-1,1,0\n1,5,1\n-1,4,2\n"

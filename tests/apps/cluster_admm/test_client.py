@@ -11,11 +11,11 @@ from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import held_out_rows, synthetic_table, synthetic_truth
 from apps.cluster_admm.problem import primal_step
 from apps.cluster_admm.release import bounded, projected, round_event, simulated_noise
-from privacy.budget import DeviceLedger
-from privacy.events import PrivacyEvent
+from privacy.accounting.budget import DeviceLedger
+from privacy.accounting.events import PrivacyEvent
 from sim.grid import LocalGrid
-from strategies import wire
-from strategies.enrolment import enrol
+from strategies.core import wire
+from strategies.core.enrolment import enrol
 
 FEW = {"clients": 6, "servers": 2, "features": 5, "samples": "3-8", "topology": "complete"}
 V = np.array([0.5, -1.0, 2.0, 0.0, 1.0])

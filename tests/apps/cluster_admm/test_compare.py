@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apps.cluster_admm import compare as module
-from apps.cluster_admm.compare import affordable, as_method, compare
 from apps.cluster_admm.config import ClusterAdmmConfig
+from apps.cluster_admm.report import compare as module
+from apps.cluster_admm.report.compare import affordable, as_method, compare
 from apps.cluster_admm.simulate import simulate
-from sim.config import ConfigError
+from apps.common.settings import ConfigError
 
 SMALL = ClusterAdmmConfig(
     servers=4, topology="ring", clients=18, features=5, samples="6-9", rounds=6, sample=2

@@ -19,8 +19,8 @@ from apps.cluster_admm.data import (
     synthetic_table,
     synthetic_truth,
 )
-from sim.node import Node
-from sim.tables import DataError
+from apps.common.node import Node
+from apps.common.tables import DataError
 
 
 def config(**options) -> ClusterAdmmConfig:

@@ -12,13 +12,13 @@ from apps import run
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import synthetic_table
 from apps.cluster_admm.problem import mean_losses, optimum, server_uniform_optimum
-from apps.runner import make_run_config
+from apps.common.results import RunResult
+from apps.common.runner import make_run_config
 from sim.faults import Drop, Raise
 from sim.grid import run_local
-from sim.record import RunResult
-from strategies.base import StudyError
-from strategies.cluster_admm import ClusterAdmm
-from strategies.topology import topology
+from strategies.cluster_admm.strategy import ClusterAdmm
+from strategies.core.base import StudyError
+from strategies.topology.graph import topology
 
 STUDY = "cluster-admm"
 SMALL = {"features": 3, "samples": "5-9", "clusters": "2", "tau": 0.0, "rounds": 150}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.cluster_admm.images import (
+from apps.cluster_admm.paper.image_data import (
     ImageSet,
     Unseen,
     dealt,
@@ -21,8 +21,8 @@ from apps.cluster_admm.images import (
     read_mnist,
     rows_of,
 )
-from sim.datasets import dataset
-from sim.tables import DataError
+from apps.common.tables import DataError
+from apps.experiments.datasets import dataset
 from tests.apps.datasets import needs
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps.cluster_admm import paper
 from apps.cluster_admm.config import ClusterAdmmConfig
+from apps.cluster_admm.paper import synthetic as paper
 from apps.cluster_admm.simulate import simulate
+from apps.experiments.figures import figure
 
 SMALL = {
     **paper.PAPER, "servers": 4, "clients": 24, "features": 4, "samples": "6-9", "topology": "ring",
@@ -38,7 +39,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_settings_of_the_paper_s_file_are_those_of_the_figures():
-    with Path(paper.__file__).with_name("paper.toml").open("rb") as file:
+    with Path(paper.__file__).with_name("settings.toml").open("rb") as file:
         told = tomllib.load(file)
     assert told["study"] == ClusterAdmmConfig.study
     config = ClusterAdmmConfig.from_settings(told[ClusterAdmmConfig.study])
@@ -72,7 +73,7 @@ def test_one_server_asks_as_many_clients_a_round_as_all_servers_together():
 
 @pytest.mark.parametrize("name", ["fig1", "fig2", "fig3"])
 def test_learning_curves_have_a_line_a_method(name, small, tmp_path, console):
-    paper.FIGURES[name](tmp_path, console)
+    figure("cluster-admm", name)(tmp_path, console)
     rows = read(tmp_path / f"{name}.csv")
     assert len(rows) == 12
     assert set(rows[0]) == {"round", *paper.METHODS, *paper.BESIDE}

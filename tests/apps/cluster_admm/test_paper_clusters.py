@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from apps import sweep as sweeping
-from apps.cluster_admm import paper_clusters
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import synthetic_table, synthetic_truth
+from apps.cluster_admm.paper import clusters as paper_clusters
+from apps.experiments import sweep as sweeping
 
 SMALL = {"servers": 3, "topology": "ring", "clients": 24, "features": 8, "assign-every": 3}
 

@@ -10,12 +10,13 @@ import pytest
 from rich.console import Console
 
 import apps
-from apps.cluster_admm import paper_images
 from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.images import ImageSet, Unseen
-from apps.cluster_admm.paper_images import IMAGE_FIGURES, LogisticSteps, learn
+from apps.cluster_admm.paper import images as paper_images
+from apps.cluster_admm.paper.image_data import ImageSet, Unseen
+from apps.cluster_admm.paper.images import LogisticSteps, learn
 from apps.cluster_admm.problem import LogisticStep, optimum
-from sim.tables import DataError
+from apps.common.tables import DataError
+from apps.experiments.figures import figure
 from tests.apps.datasets import needs
 
 
@@ -145,7 +146,7 @@ def read(path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("name", ["fig8", "fig9", "fig11", "fig12"])
 def test_curves_have_a_line_a_method_and_name_their_data(name, small, tmp_path, console):
-    IMAGE_FIGURES[name](tmp_path, console)
+    figure("cluster-admm", name)(tmp_path, console)
     rows = read(tmp_path / f"{name}.csv")
     methods = {"fig11": paper_images.METHODS, "fig12": paper_images.FALLING}.get(
         name, paper_images.DIGITS
@@ -161,8 +162,8 @@ def test_curves_have_a_line_a_method_and_name_their_data(name, small, tmp_path, 
 
 
 def test_figure_10_is_figure_9_s_end_over_tau(small, tmp_path, console):
-    IMAGE_FIGURES["fig9"](tmp_path, console)
-    IMAGE_FIGURES["fig10"](tmp_path, console)
+    figure("cluster-admm", "fig9")(tmp_path, console)
+    figure("cluster-admm", "fig10")(tmp_path, console)
     rows = read(tmp_path / "fig10.csv")
     assert [float(row["tau"]) for row in rows] == list(paper_images.TAUS)
     end = read(tmp_path / "fig9.csv")[-1]
@@ -173,7 +174,7 @@ def test_figure_10_is_figure_9_s_end_over_tau(small, tmp_path, console):
 
 def test_the_stand_in_is_called_one_on_the_screen(small, tmp_path):
     console = Console(record=True, width=200, file=io.StringIO())
-    IMAGE_FIGURES["fig11"](tmp_path, console)
+    figure("cluster-admm", "fig11")(tmp_path, console)
     assert "These are not the paper's data" in console.export_text()
 
 
@@ -182,7 +183,7 @@ def test_absent_data_is_named(monkeypatch, tmp_path, console):
     monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
     for name, folder in (("fig8", "MNIST"), ("fig10", "MNIST"), ("fig12", "MedNIST")):
         with pytest.raises(DataError, match=f"set TRELLIS_DATA to the folder that holds {folder}"):
-            IMAGE_FIGURES[name](tmp_path, console)
+            figure("cluster-admm", name)(tmp_path, console)
 
 
 @needs("MNIST")

@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 import apps
 from apps import run
 from apps.cluster_admm import release
-from apps.runner import make_run_config
-from privacy.budget import DeviceLedger, Policy
-from privacy.events import PrivacyEvent
-from privacy.zcdp import decaying_total_of, zcdp_epsilon
+from apps.common.results import RunResult
+from apps.common.runner import make_run_config
+from privacy.accounting.budget import DeviceLedger, Policy
+from privacy.accounting.events import PrivacyEvent
+from privacy.accounting.zcdp import decaying_total_of, zcdp_epsilon
 from sim.faults import Raise
 from sim.grid import LocalGrid, run_local
-from sim.record import RunResult
-from strategies import wire
-from strategies.base import StudyError
-from strategies.cluster_admm import ClusterAdmm
+from strategies.cluster_admm.strategy import ClusterAdmm
+from strategies.core import wire
+from strategies.core.base import StudyError
 
 STUDY = "cluster-admm"
 SMALL = {

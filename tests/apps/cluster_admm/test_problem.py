@@ -18,7 +18,7 @@ from apps.cluster_admm.problem import (
     primal_step,
     server_uniform_optimum,
 )
-from strategies.cluster_mixing import aggregate, over_servers
+from strategies.cluster_admm.mixing import aggregate, over_servers
 
 SHAPES = [(1, 6), (5, 6), (6, 6), (9, 6), (40, 3)]
 

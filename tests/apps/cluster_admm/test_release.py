@@ -21,11 +21,11 @@ from apps.cluster_admm.release import (
     total_rho,
     warnings,
 )
-from privacy.accounting import total_rho as events_rho
-from privacy.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.ledger import Ledger
-from sim.node import Node
-from sim.tables import DataError
+from apps.common.node import Node
+from apps.common.tables import DataError
+from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from privacy.accounting.ledger import Ledger
+from privacy.accounting.totals import total_rho as events_rho
 
 SMALL = {"clip_features": 0.5, "clip_target": 1.0, "clip_model": 2.0, "ridge": 0.2}
 

@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 
 import apps
-from apps.cluster_admm import report, report_clusters, report_privacy
-from apps.cluster_admm.compare import Comparison
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import synthetic_table, synthetic_truth
-from apps.cluster_admm.outcome import Outcome, distances
+from apps.cluster_admm.report import clusters as report_clusters
+from apps.cluster_admm.report import page as report
+from apps.cluster_admm.report import privacy as report_privacy
+from apps.cluster_admm.report.compare import Comparison
+from apps.cluster_admm.report.outcome import Outcome, distances
 from apps.cluster_admm.server_app import build_topology
-from apps.recording import wording
-from privacy.zcdp import zcdp_epsilon
-from sim import plots
-from sim.record import RunResult
-from sim.report import Table, write_report
+from apps.common.recording import wording
+from apps.common.results import RunResult
+from apps.pages import plots
+from apps.pages.report import Table, write_report
+from privacy.accounting.zcdp import zcdp_epsilon
 
 CLUSTERS, SERVERS = "The clusters' models", "The graph of servers"
 ROUNDS, METHODS = "Learning over the rounds", "The methods side by side"

@@ -14,19 +14,19 @@ import apps
 from apps.cluster_admm import server_app
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import held_out_rows, synthetic_truth
-from apps.cluster_admm.paper_clusters import oracle
+from apps.cluster_admm.paper.clusters import oracle
 from apps.cluster_admm.problem import optimum
 from apps.cluster_admm.simulate import client_tables, simulate
-from apps.runner import make_run_config
-from sim.config import ConfigError
+from apps.common.results import RunResult
+from apps.common.runner import make_run_config
+from apps.common.settings import ConfigError
 from sim.faults import Drop, Nonsense, Raise, not_a_number, without_arrays, wrong_shape
 from sim.grid import run_local
-from sim.record import RunResult
-from strategies import wire
-from strategies.base import StudyError
-from strategies.checkpoint import Checkpoint
-from strategies.cluster_finding import ClusterFinding
-from strategies.cluster_search import agreement
+from strategies.cluster_admm.finding import ClusterFinding
+from strategies.cluster_admm.search import agreement
+from strategies.core import wire
+from strategies.core.base import StudyError
+from strategies.core.checkpoint import Checkpoint
 
 # Separated clusters: the true models tell (nearly) all clients apart.
 APART = {

@@ -13,13 +13,13 @@ from apps.cluster_admm.problem import RidgeStep, optimum
 from apps.cluster_admm.release import bounded, release_model
 from apps.cluster_admm.simulate import client_tables, simulate
 from apps.cluster_admm.steps import RidgeSteps
-from apps.servers import build_topology
-from sim.config import ConfigError
-from sim.node import Node
-from sim.seeds import generator
-from strategies.base import Client, RoundPlan, StudyError
-from strategies.cluster_admm import ClusterAdmm, ClusterTask
-from strategies.cluster_mixing import neighbourhood_means
+from apps.common.node import Node
+from apps.common.seeds import generator
+from apps.common.servers import build_topology
+from apps.common.settings import ConfigError
+from strategies.cluster_admm.mixing import neighbourhood_means
+from strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
+from strategies.core.base import Client, RoundPlan, StudyError
 
 SMALL = {
     "clients": 24, "servers": 4, "topology": "path", "clusters": "3", "features": 5,

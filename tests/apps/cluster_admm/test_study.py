@@ -11,9 +11,9 @@ from apps.cluster_admm.data import synthetic_table, synthetic_truth
 from apps.cluster_admm.problem import optimum
 from apps.cluster_admm.server_app import app as server_app
 from apps.cluster_admm.simulate import simulate
+from apps.common.results import RunResult
 from sim.grid import run_local
-from sim.record import RunResult
-from strategies.base import StudyError
+from strategies.core.base import StudyError
 
 SMALL = {"servers": 4, "topology": "ring", "clients": 16, "features": 5, "samples": "6-9"}
 

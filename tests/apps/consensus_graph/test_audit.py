@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.__main__ import main
+from apps.command import main
+from apps.common.node import Node
+from apps.common.tables import Table, require_variation
 from apps.consensus_graph.audit import (
     PAPER_SETTINGS,
     Noisy,
@@ -19,9 +21,7 @@ from apps.consensus_graph.problem import sensitivity, statistic
 from apps.consensus_graph.release import release_statistic
 from apps.consensus_graph.solver import accelerated_steps
 from privacy.audit import gaussian_audit
-from privacy.gaussian import classic_gaussian_sigma
-from sim.node import Node
-from sim.tables import Table, require_variation
+from privacy.mechanisms.gaussian import classic_gaussian_sigma
 
 STUDY = "consensus-graph"
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import apps
-from apps.runner import make_run_config
-from privacy.budget import DeviceLedger, Policy
+from apps.common.results import RunResult
+from apps.common.runner import make_run_config
+from privacy.accounting.budget import DeviceLedger, Policy
 from sim.grid import run_local
-from sim.record import RunResult
-from strategies.base import StudyError
+from strategies.core.base import StudyError
 
 STUDY = "consensus-graph"
 

@@ -8,9 +8,10 @@ import itertools
 import numpy as np
 import pytest
 
-from apps.consensus_graph import paper, real_data
+from apps.common.tables import DataError
 from apps.consensus_graph.config import ConsensusGraphConfig
-from sim.tables import DataError
+from apps.consensus_graph.paper import real_data
+from apps.consensus_graph.paper import synthetic as paper
 from tests.apps.datasets import needs
 
 

@@ -9,19 +9,19 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from apps import client_app, run
-from apps import statistic as shared
+from apps.common import release as shared
+from apps.common.node import Node
+from apps.common.release import Statistic
+from apps.common.runner import make_run_config
+from apps.common.tables import Table, read_table
 from apps.consensus_graph import client_app as study_client
 from apps.consensus_graph import release
 from apps.consensus_graph.config import ConsensusGraphConfig
 from apps.consensus_graph.problem import sensitivity, statistic
-from apps.runner import make_run_config
-from apps.statistic import Statistic
-from privacy.gaussian import gaussian_sigma
-from privacy.noise import device_secret, release_noise
+from privacy.mechanisms.gaussian import gaussian_sigma
+from privacy.mechanisms.noise import device_secret, release_noise
 from sim.grid import LocalGrid
-from sim.node import Node
-from sim.tables import Table, read_table
-from strategies import wire
+from strategies.core import wire
 
 STUDY = "consensus-graph"
 SOUND = {"privacy": "sound", "epsilon": 2.0, "delta": 1e-6, "nodes": 6, "clients": 3}

@@ -8,12 +8,12 @@ import networkx
 import numpy as np
 import pytest
 
-from apps.consensus_graph.report import DRAWN_CLIENTS, export_graphs, sections
-from sim.metrics import edges, matthews, relative_error
-from sim.page import number
-from sim.record import RunResult
-from sim.report import write_report
-from tests.sim.pages import Page
+from apps.common.metrics import edges, matthews, relative_error
+from apps.common.results import RunResult
+from apps.consensus_graph.report.page import DRAWN_CLIENTS, export_graphs, sections
+from apps.pages.page import number
+from apps.pages.report import write_report
+from tests.apps.pages.pages import Page
 
 
 def run(nodes=8, clients=3, method="fedgl", truth=True, density=0.4, **changes) -> RunResult:

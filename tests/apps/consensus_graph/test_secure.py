@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from apps import run
+from apps.common.settings import ConfigError
 from apps.consensus_graph.client_app import summands
 from apps.consensus_graph.config import ConsensusGraphConfig
 from apps.consensus_graph.server_app import build_strategy
-from sim.config import ConfigError
 from sim.faults import Drop, Raise
-from strategies.base import RoundPlan, StudyError
-from strategies.consensus_graph import ConsensusGraph
-from strategies.secure import SecureSum
-from strategies.sums import SumStrategy
+from strategies.consensus_graph.strategy import ConsensusGraph
+from strategies.core.base import RoundPlan, StudyError
+from strategies.core.secure import SecureSum
+from strategies.core.sums import SumStrategy
 
 STUDY = "consensus-graph"
 FEDAVG = {"method": "fedavg", "nodes": 8, "clients": 6, "signals": "10,20,30,20,10,40"}

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from apps import run
+from apps.common.node import Node
 from apps.consensus_graph.config import ConsensusGraphConfig
 from apps.consensus_graph.data import client_table, synthetic_table, synthetic_truth
 from apps.consensus_graph.problem import degrees, statistic
 from apps.consensus_graph.solver import solve
-from sim.node import Node
-from strategies.consensus_graph import consensus_update
+from strategies.consensus_graph.strategy import consensus_update
 
 from . import oracle
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial.distance import cdist
 
-from apps.gromov_wasserstein.controls import (
+from apps.gromov_wasserstein.downstream.controls import (
     constant_embedding,
     encoder_draws,
     majority,
     paired,
     sizes_only,
 )
-from apps.gromov_wasserstein.downstream import Accuracy, Grid, knn_accuracy, svm_accuracy
-from privacy.multibit import MultiBit, encode, encode_twice
+from apps.gromov_wasserstein.downstream.tasks import Accuracy, Grid, knn_accuracy, svm_accuracy
+from privacy.mechanisms.multibit import MultiBit, encode, encode_twice
 
 KNN = partial(knn_accuracy, k=3, seed=1, folds=4)
 

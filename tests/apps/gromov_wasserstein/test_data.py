@@ -10,6 +10,10 @@ import pytest
 from flwr.app import Context, RecordDict
 
 import apps
+from apps.common.node import Node, data_stamp
+from apps.common.runner import make_run_config
+from apps.common.settings import ConfigError
+from apps.common.tables import DataError
 from apps.gromov_wasserstein.config import GromovWassersteinConfig
 from apps.gromov_wasserstein.data import (
     MOST_DEGREE,
@@ -20,14 +24,10 @@ from apps.gromov_wasserstein.data import (
     split,
     variables,
 )
-from apps.gromov_wasserstein.graph_files import write_graphs
+from apps.gromov_wasserstein.files.npz import write_graphs
 from apps.gromov_wasserstein.graphs import Graph, undirected
 from apps.gromov_wasserstein.synthetic import synthetic_graphs
-from apps.runner import make_run_config
-from sim.config import ConfigError
-from sim.node import Node, data_stamp
-from sim.tables import DataError
-from strategies.enrolment import Client, StudyError, _check_variables
+from strategies.core.enrolment import Client, StudyError, _check_variables
 
 from .test_graph_files import planetoid, tiny
 

@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from apps.gromov_wasserstein.config import GromovWassersteinConfig
 from apps.gromov_wasserstein.distances import between, costs, distances, points, split
 from apps.gromov_wasserstein.release import code_of, encode_rows, half_of
-from privacy.multibit import double_squared_distances, simplex_squared_distances
+from privacy.mechanisms.multibit import double_squared_distances, simplex_squared_distances
 
 
 def settings(**changes) -> GromovWassersteinConfig:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from apps.gromov_wasserstein.gnn import (  # noqa: E402
+from apps.common.settings import ConfigError  # noqa: E402
+from apps.gromov_wasserstein.graphs import Graph  # noqa: E402
+from apps.gromov_wasserstein.model.gnn import (  # noqa: E402
     build_model,
     collate,
     load,
@@ -20,9 +22,7 @@ from apps.gromov_wasserstein.gnn import (  # noqa: E402
     require_torch,
     weights,
 )
-from apps.gromov_wasserstein.graphs import Graph  # noqa: E402
-from apps.gromov_wasserstein.training import embed  # noqa: E402
-from sim.config import ConfigError  # noqa: E402
+from apps.gromov_wasserstein.model.training import embed  # noqa: E402
 
 KINDS = [(name, task) for name in ("gcn", "gin") for task in ("node", "graph")]
 EVERY = pytest.mark.parametrize(("name", "task"), KINDS)
@@ -367,6 +367,6 @@ def test_without_torch_the_pip_line_is_named(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=rf"{package} cannot.*pip install 'trellis\[gnn\]'"):
         require_torch()
-    monkeypatch.delitem(sys.modules, "apps.gromov_wasserstein.gnn")
+    monkeypatch.delitem(sys.modules, "apps.gromov_wasserstein.model.gnn")
     with pytest.raises(ConfigError, match="pip install"):
-        import_module("apps.gromov_wasserstein.gnn")
+        import_module("apps.gromov_wasserstein.model.gnn")

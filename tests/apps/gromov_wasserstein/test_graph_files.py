@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from apps.gromov_wasserstein.graph_files import read_graphs, write_graphs
+from apps.common.tables import DataError
+from apps.experiments.datasets import dataset
+from apps.gromov_wasserstein.files.npz import read_graphs, write_graphs
+from apps.gromov_wasserstein.files.planetoid import read_planetoid
+from apps.gromov_wasserstein.files.tudataset import read_tudataset
 from apps.gromov_wasserstein.graphs import Graph, undirected
-from apps.gromov_wasserstein.planetoid import read_planetoid
-from apps.gromov_wasserstein.tudataset import read_tudataset
-from sim.datasets import dataset
-from sim.tables import DataError
 
 # Graph 1 is a path 1-2-3, graph 2 one node, graph 3 an edge and an isolated node.
 TINY = {

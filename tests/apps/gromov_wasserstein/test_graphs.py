@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.common.tables import DataError
 from apps.gromov_wasserstein.graphs import (
     Graph,
     degree_features,
@@ -21,7 +22,6 @@ from apps.gromov_wasserstein.graphs import (
     undirected,
 )
 from apps.gromov_wasserstein.synthetic import CLASSES, synthetic_graphs
-from sim.tables import DataError
 
 
 def graph(pairs, n: int, **more) -> Graph:

@@ -13,19 +13,19 @@ import pytest
 pytest.importorskip("torch_geometric")
 pytest.importorskip("ot")
 
-from apps.gromov_wasserstein import (
-    paper,
-    paper_epsilon,
-    paper_model,
-    paper_removals,
-    paper_scores,
-    paper_subgraphs,
-    paper_table,
-)
-from apps.gromov_wasserstein.classify import Grid
+from apps.common.tables import DataError
+from apps.experiments.figures import figure
+from apps.gromov_wasserstein import paper
 from apps.gromov_wasserstein.config import GromovWassersteinConfig
+from apps.gromov_wasserstein.downstream.classify import Grid
 from apps.gromov_wasserstein.graphs import Graph, k_hop, labels_of, undirected
-from apps.gromov_wasserstein.paper_scores import (
+from apps.gromov_wasserstein.paper import epsilon as paper_epsilon
+from apps.gromov_wasserstein.paper import model as paper_model
+from apps.gromov_wasserstein.paper import removals as paper_removals
+from apps.gromov_wasserstein.paper import scores as paper_scores
+from apps.gromov_wasserstein.paper import subgraphs as paper_subgraphs
+from apps.gromov_wasserstein.paper import table as paper_table
+from apps.gromov_wasserstein.paper.scores import (
     DEFAULT,
     NONE,
     Embedded,
@@ -36,8 +36,7 @@ from apps.gromov_wasserstein.paper_scores import (
 )
 from apps.gromov_wasserstein.release import code_of
 from apps.gromov_wasserstein.synthetic import synthetic_graphs
-from sim.tables import DataError
-from strategies.gw import gromov_wasserstein
+from strategies.gromov_wasserstein.pair import gromov_wasserstein
 from tests.apps.datasets import needs
 
 FAST = GromovWassersteinConfig(rounds=2, local_epochs=1, clients=3)
@@ -97,7 +96,7 @@ def test_every_table_and_figure_has_a_command():
 
 
 def test_the_paper_s_settings_are_valid():
-    path = Path(paper.__file__).with_name("paper.toml")
+    path = Path(paper.__file__).with_name("settings.toml")
     content = tomllib.loads(path.read_text())
     config = GromovWassersteinConfig.from_settings(content["gromov-wasserstein"])
     assert (config.clients, config.rounds, config.privacy) == (10, 200, "sound")
@@ -107,7 +106,7 @@ def test_without_data_the_error_names_the_variable(tmp_path, monkeypatch, consol
     monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
     for name in ("fig3", "fig11", "table1"):
         with pytest.raises(DataError, match="TRELLIS_DATA"):
-            paper.FIGURES[name](tmp_path, console)
+            figure("gromov-wasserstein", name)(tmp_path, console)
 
 
 def test_the_default_budget_is_one_over_n_a_row_and_one_a_graph():

@@ -9,6 +9,8 @@ import math
 import numpy as np
 import pytest
 
+from apps.common.node import Node
+from apps.common.settings import ConfigError
 from apps.gromov_wasserstein.config import GromovWassersteinConfig
 from apps.gromov_wasserstein.release import (
     code_of,
@@ -19,10 +21,8 @@ from apps.gromov_wasserstein.release import (
     statement,
     warnings,
 )
-from privacy.budget import Policy, PrivacyRefused
-from privacy.multibit import log_probability
-from sim.config import ConfigError
-from sim.node import Node
+from privacy.accounting.budget import Policy, PrivacyRefused
+from privacy.mechanisms.multibit import log_probability
 
 
 def settings(**changes) -> GromovWassersteinConfig:

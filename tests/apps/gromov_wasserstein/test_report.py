@@ -12,15 +12,18 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from apps.gromov_wasserstein import report, report_distances, report_learning, report_privacy
+from apps.common.results import RunResult
 from apps.gromov_wasserstein.config import GromovWassersteinConfig
 from apps.gromov_wasserstein.release import STATEMENTS, encode_rows, spent
-from apps.gromov_wasserstein.report_learning import CHANCE, CONSTANT, MAJORITY, SIZES, Score
-from apps.gromov_wasserstein.report_outcome import Outcome
-from apps.gromov_wasserstein.report_pictures import block_means, class_styles, clustered_order
-from sim import plots
-from sim.record import RunResult
-from sim.report import Table, write_report
+from apps.gromov_wasserstein.report import distances as report_distances
+from apps.gromov_wasserstein.report import learning as report_learning
+from apps.gromov_wasserstein.report import page as report
+from apps.gromov_wasserstein.report import privacy as report_privacy
+from apps.gromov_wasserstein.report.learning import CHANCE, CONSTANT, MAJORITY, SIZES, Score
+from apps.gromov_wasserstein.report.outcome import Outcome
+from apps.gromov_wasserstein.report.pictures import block_means, class_styles, clustered_order
+from apps.pages import plots
+from apps.pages.report import Table, write_report
 
 DISTANCES, PICTURE = "The distances between graphs", "The graphs in a picture"
 LEARNING, TRAINING = "What can be learned from the distances", "Training the shared model"

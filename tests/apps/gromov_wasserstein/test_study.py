@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from apps import run
+from apps.common.node import Node
+from apps.common.settings import ConfigError
 from apps.gromov_wasserstein import server_app
 from apps.gromov_wasserstein.config import GromovWassersteinConfig
 from apps.gromov_wasserstein.data import client_graphs
-from apps.gromov_wasserstein.gnn import build_model, load
-from apps.gromov_wasserstein.graph_files import write_graphs
+from apps.gromov_wasserstein.files.npz import write_graphs
 from apps.gromov_wasserstein.graphs import Graph
-from apps.gromov_wasserstein.training import embed
-from sim.config import ConfigError
+from apps.gromov_wasserstein.model.gnn import build_model, load
+from apps.gromov_wasserstein.model.training import embed
 from sim.faults import Nonsense, Raise, not_a_number
-from sim.node import Node
-from strategies.base import StudyError
-from strategies.gw_pairwise import pairwise
+from strategies.core.base import StudyError
+from strategies.gromov_wasserstein.pairwise import pairwise
 
 STUDY = "gromov-wasserstein"
 SMALL = {

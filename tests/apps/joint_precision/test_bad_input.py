@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from apps import run
-from apps.__main__ import main
+from apps.command import main
+from apps.common.settings import ConfigError
 from apps.joint_precision.config import JointPrecisionConfig
-from sim.config import ConfigError
-from strategies.base import StudyError
+from strategies.core.base import StudyError
 
 STUDY = "joint-precision"
 GOOD = "a,b,c\n1,2,3\n2,1,0\n0,5,1\n4,4,2\n3,0,7\n"
@@ -76,7 +76,7 @@ def test_a_folder_that_is_not_there(tmp_path, capsys):
 
 def test_a_file_that_is_gone_when_the_client_looks_is_named(tmp_path):
     import apps
-    from apps.runner import make_run_config
+    from apps.common.runner import make_run_config
     from sim.grid import run_local
 
     np.savez(tmp_path / "a.npz", X=np.random.default_rng(0).normal(size=(20, 4)))

@@ -10,6 +10,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apps.experiments.datasets import VARIABLE
 from apps.joint_precision import correlation as module
 from apps.joint_precision.correlation import (
     KINDS,
@@ -21,7 +22,6 @@ from apps.joint_precision.correlation import (
     to_positive_semidefinite,
 )
 from apps.joint_precision.kendall import kendall
-from sim.datasets import VARIABLE
 
 ORACLE = "lapack-evd-fails-54.npy"
 

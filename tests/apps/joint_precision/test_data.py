@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau, kurtosis
 
+from apps.common.node import Node
+from apps.common.tables import DataError
 from apps.joint_precision import data
 from apps.joint_precision.config import JointPrecisionConfig
-from sim.node import Node
-from sim.tables import DataError
 
 KINDS = ("danaher", "shrunk", "paper")
 

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps.joint_precision import cost, paper, real_data, timing
+from apps.common.results import RunResult
+from apps.common.tables import DataError
+from apps.experiments.figures import figure, figure_names
+from apps.experiments.sweep import Job, Outcome, by_row, means, run_job
 from apps.joint_precision.config import JointPrecisionConfig
 from apps.joint_precision.curves import area_under_roc
-from apps.sweep import Job, Outcome, by_row, means, run_job
-from sim.record import RunResult
-from sim.tables import DataError
+from apps.joint_precision.paper import cost, real_data, timing
+from apps.joint_precision.paper import synthetic as paper
 from tests.apps.datasets import needs
 
 SMALL = {"variables": 12, "blocks": 3, "samples": "40"}
@@ -48,8 +50,9 @@ def test_the_area_table_s_first_row_is_within_three_hundredths(tmp_path, console
 
 
 def test_every_figure_of_the_paper_has_a_command():
-    assert {"table-auc", "fig5", "fig6", "fig7", "fig8", "table3", "fig9"} <= set(paper.FIGURES)
-    assert paper.ON_REQUEST["abide"] is paper.FIGURES["fig9"]
+    known = figure_names("joint-precision")
+    assert {"table-auc", "fig5", "fig6", "fig7", "fig8", "table3", "fig9"} <= set(known)
+    assert figure("joint-precision", "abide") is figure("joint-precision", "fig9")
 
 
 def test_every_method_s_settings_are_valid():
@@ -265,13 +268,13 @@ def test_brain_graphs_share_most_edges(tmp_path, console, monkeypatch):
 
 def test_absent_data_is_named(monkeypatch, tmp_path, console):
     monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
-    for figure in (real_data.figure_9, real_data.abide_sites):
+    for make in (real_data.figure_9, real_data.abide_sites):
         with pytest.raises(DataError, match="set TRELLIS_DATA to the folder that holds ABIDE"):
-            figure(tmp_path, console)
+            make(tmp_path, console)
 
 
 def test_the_paper_s_settings_are_the_paper_s():
-    path = Path(paper.__file__).with_name("paper.toml")
+    path = Path(paper.__file__).with_name("settings.toml")
     settings = tomllib.loads(path.read_text())["joint-precision"]
     config = JointPrecisionConfig.from_settings(settings)
     assert (config.variables, config.blocks, config.samples) == (54, 6, "150")

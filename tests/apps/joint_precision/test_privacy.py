@@ -12,7 +12,11 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 import apps
 from apps import run
-from apps import statistic as shared
+from apps.common import release as shared
+from apps.common.node import Node
+from apps.common.results import RunResult
+from apps.common.runner import make_run_config
+from apps.common.tables import Table
 from apps.joint_precision import client_app as study_client
 from apps.joint_precision import release
 from apps.joint_precision.config import JointPrecisionConfig
@@ -20,16 +24,12 @@ from apps.joint_precision.data import synthetic_table
 from apps.joint_precision.kendall import kendall
 from apps.joint_precision.problem import recover_correlation
 from apps.joint_precision.release import forecast, release_correlation, sensitivity
-from apps.runner import make_run_config
-from privacy.budget import Policy
-from privacy.gaussian import gaussian_sigma
+from privacy.accounting.budget import Policy
+from privacy.mechanisms.gaussian import gaussian_sigma
 from sim.grid import LocalGrid, run_local
-from sim.node import Node
-from sim.record import RunResult
-from sim.tables import Table
-from strategies import wire
-from strategies.base import StudyError
-from strategies.precision_wire import read_step_order
+from strategies.core import wire
+from strategies.core.base import StudyError
+from strategies.joint_precision.messages import read_step_order
 
 STUDY = "joint-precision"
 SMALL = {"variables": 6, "blocks": 2, "samples": "50"}

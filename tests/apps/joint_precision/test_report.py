@@ -11,16 +11,19 @@ from matplotlib.figure import Figure
 from sklearn.metrics import jaccard_score, matthews_corrcoef
 
 import apps
-from apps import __main__ as command
-from apps.joint_precision import export, report_clients, report_graphs
+from apps import command
+from apps.common import runner
+from apps.common.results import RunResult
 from apps.joint_precision.config import JointPrecisionConfig
 from apps.joint_precision.release import statement
-from apps.joint_precision.report import WORDING, export_graphs, sections
-from apps.joint_precision.report_graphs import DRAWN_CLIENTS
-from sim.page import number
-from sim.record import RunResult
-from sim.report import write_report
-from tests.sim.pages import Page, leave_out_pictures
+from apps.joint_precision.report import clients as report_clients
+from apps.joint_precision.report import export
+from apps.joint_precision.report import graphs as report_graphs
+from apps.joint_precision.report.graphs import DRAWN_CLIENTS
+from apps.joint_precision.report.page import WORDING, export_graphs, sections
+from apps.pages.page import number
+from apps.pages.report import write_report
+from tests.apps.pages.pages import Page, leave_out_pictures
 
 METHODS = ("group", "fused", "glasso", "clime", "pooled")
 EVIL = '<script>alert("1")</script> \'$\\frac{$'
@@ -244,7 +247,7 @@ def test_the_command_asks_the_study_for_its_words(tmp_path, monkeypatch):
     words = Page.read(tmp_path / "joint-precision" / "report.html").words
     assert "clients' MCC (edge: not zero) 0.75" in words
     monkeypatch.setattr(apps, "STUDIES", {"joint-precision": apps.STUDIES["joint-precision"]})
-    monkeypatch.setattr(command, "run", lambda *_, **__: result)
+    monkeypatch.setattr(runner, "run", lambda *_, **__: result)
     assert command.main(["run", "all", "--out", str(tmp_path)]) == 0
     words = Page.read(tmp_path / "index.html").words
     assert "completed edges a client 9; duality gap 2.5e-07 0" in words

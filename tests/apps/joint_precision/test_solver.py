@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.covariance import graphical_lasso
 
+from apps.common.threads import one_blas_thread
 from apps.joint_precision.config import JointPrecisionConfig
 from apps.joint_precision.problem import (
     LocalProblem,
@@ -17,10 +18,9 @@ from apps.joint_precision.problem import (
     smooth_loss,
 )
 from apps.joint_precision.solver import screened_blocks, solve_alone, solve_joint, solve_path
-from sim.threads import one_blas_thread
-from strategies.blocks import Blocks
-from strategies.precision_prox import PENALTIES
-from strategies.precision_splitting import Splitting
+from strategies.joint_precision.blocks import Blocks
+from strategies.joint_precision.prox import PENALTIES
+from strategies.joint_precision.splitting import Splitting
 
 from .federations import correlations
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from apps import run
+from apps.common.seeds import generator
+from apps.common.threads import one_blas_thread
 from apps.joint_precision.config import JointPrecisionConfig
 from apps.joint_precision.correlation import correlation, to_positive_semidefinite
 from apps.joint_precision.curves import area_under_roc, roc_points
 from apps.joint_precision.data import synthetic_table, synthetic_truth
 from apps.joint_precision.solver import solve_joint
-from sim.seeds import generator
-from sim.threads import one_blas_thread
 
 from .federations import correlations
 

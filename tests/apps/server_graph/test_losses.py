@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
+from apps.common.settings import ConfigError
+from apps.common.tables import DataError
 from apps.server_graph.losses import LeastSquares, Logistic, loss_by_name, start
-from sim.config import ConfigError
-from sim.tables import DataError
 
 HERE = __name__
 

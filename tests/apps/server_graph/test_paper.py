@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps.server_graph import client_app, paper, speed
+from apps.server_graph import client_app
 from apps.server_graph.config import ServerGraphConfig
+from apps.server_graph.paper import speed
+from apps.server_graph.paper import synthetic as paper
 from privacy.secagg.protocol import ClientRound
-from privacy.server_masks import ServerMasks
-from strategies.topology import topology
+from privacy.secagg.server_masks import ServerMasks
+from strategies.topology.graph import topology
 
 SMALL = {**paper.PAPER, "servers": 6, "clients": 18, "sample": 2, "samples": "20"}
 
@@ -37,7 +39,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_settings_of_the_paper_s_file_are_the_paper_s():
-    with Path(paper.__file__).with_name("paper.toml").open("rb") as file:
+    with Path(paper.__file__).with_name("settings.toml").open("rb") as file:
         told = tomllib.load(file)
     assert told["study"] == ServerGraphConfig.study
     config = ServerGraphConfig.from_settings(told[ServerGraphConfig.study])

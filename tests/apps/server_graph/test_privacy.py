@@ -11,13 +11,13 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 
 from apps import run
+from apps.common.settings import ConfigError
 from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.losses import Logistic
 from apps.server_graph.problem import draw_batches, local_steps
 from apps.server_graph.release import NEIGHBOUR_LEARNS, paper_epsilon, sound_epsilon, statement
 from privacy.audit import audit
-from sim.config import ConfigError
-from strategies.server_exchange import HybridServer, neighbours
+from strategies.server_graph.exchange import HybridServer, neighbours
 
 STUDY = "server-graph"
 PAPER = ServerGraphConfig(clip=1.0, step=0.1, sigma=0.2)

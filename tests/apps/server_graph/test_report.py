@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import apps
-from apps.recording import wording
-from apps.server_graph import report
+from apps.common.recording import wording
+from apps.common.results import RunResult
+from apps.pages.report import write_report
+from apps.pages.server_map import server_map
 from apps.server_graph.config import ServerGraphConfig
-from sim.record import RunResult
-from sim.report import write_report
-from sim.server_map import server_map
+from apps.server_graph.report import page as report
 
 SETTINGS = {
     "step": 0.5,

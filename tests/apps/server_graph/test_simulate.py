@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import apps
+from apps.common.settings import ConfigError
 from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.simulate import simulate
-from sim.config import ConfigError
 
 SMALL = {
     "clients": 15,

@@ -9,21 +9,21 @@ import pytest
 
 import apps
 from apps import run
-from apps.runner import make_run_config
+from apps.common.results import RunResult
+from apps.common.runner import make_run_config
+from apps.common.seeds import generator
+from apps.common.servers import build_topology
 from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.data import synthetic_table
 from apps.server_graph.losses import LeastSquares, Logistic
 from apps.server_graph.problem import draw_batches
-from apps.servers import build_topology
 from privacy.secagg.client import MASKED
 from sim.faults import Drop, Late, Nonsense, Raise, not_a_number, wrong_shape
 from sim.grid import LocalGrid, run_local
-from sim.record import RunResult
-from sim.seeds import generator
-from strategies import wire
-from strategies.base import StudyError
-from strategies.server_graph import ServerGraph
-from strategies.server_post import Post
+from strategies.core import wire
+from strategies.core.base import StudyError
+from strategies.server_graph.post import Post
+from strategies.server_graph.strategy import ServerGraph
 
 STUDY = "server-graph"
 SMALL = {"servers": 4, "topology": "ring", "clients": 12, "samples": "20", "rounds": 20}

@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 
+from apps.common.tables import DataError
 from apps.server_graph import losses
 from apps.server_graph.losses import Logistic, loss_by_name
 from apps.server_graph.problem import draw_batches, local_steps, minimiser
 from apps.server_graph.torch_loss import SmallMlp
-from sim.tables import DataError
 
 NAME = "apps.server_graph.torch_loss.SmallMlp"
 

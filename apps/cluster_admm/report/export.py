@@ -1,0 +1,85 @@
+"""A run of cluster-admm as files that other tools open.
+
+``graphs/servers.graphml``  the servers' graph; a server has its number of ``clients``, and for
+                            every cluster q ``clients_q`` and ``norm_q``, the length of its model
+``models.csv``              a row a server and cluster: names, number of clients, the model
+``clients.csv``             client, server, cluster, and for synthetic data its true cluster
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.common.results import RunResult, write_atomically
+
+from .outcome import Outcome
+
+# XML 1.0 has no way to write these, not even escaped.
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def export_graphs(result: RunResult, folder: Path) -> list[Path]:
+    """Write the files of the module and return them; none where nothing was learned."""
+    outcome = Outcome.of(result)
+    if outcome is None:
+        return []
+    models, clients = folder / "models.csv", folder / "clients.csv"
+    _write_table(models, ["server", "cluster", "clients", *outcome.variables], _models(outcome))
+    more = [] if outcome.true_groups is None else ["true_cluster"]
+    _write_table(clients, ["client", "server", "cluster", *more], _clients(outcome))
+    if outcome.adjacency is None:
+        return [models, clients]
+    graph = folder / "graphs" / "servers.graphml"
+    _write_graph(graph, outcome, outcome.adjacency)
+    return [graph, models, clients]
+
+
+def _models(outcome: Outcome) -> Iterable[Sequence[object]]:
+    for s, name in enumerate(outcome.server_names):
+        for q, model in enumerate(outcome.models[s].tolist()):
+            yield [name, q, int(outcome.counts[s, q]), *model]
+
+
+def _clients(outcome: Outcome) -> Iterable[Sequence[object]]:
+    known = [] if outcome.true_groups is None else [outcome.true_groups.tolist()]
+    homes = [outcome.server_names[s] for s in outcome.homes]
+    return zip(outcome.client_names, homes, outcome.groups.tolist(), *known, strict=True)
+
+
+def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue().encode())
+
+
+def _write_graph(path: Path, outcome: Outcome, adjacency: NDArray[np.bool_]) -> None:
+    """Write the graph; `apps.pages.graphs.write_graphml` has attributes of edges only."""
+    try:
+        import networkx
+    except ImportError as error:
+        raise ImportError("GraphML files need networkx: pip install 'trellis[laptop]'") from error
+    names = [_NOT_XML.sub("\ufffd", name) for name in outcome.server_names]
+    if len(set(names)) < len(names):
+        names = [f"server-{s}" for s in range(len(names))]
+    graph = networkx.Graph()
+    for s, name in enumerate(names):
+        held = outcome.counts[s].tolist()
+        norms = np.linalg.norm(outcome.models[s], axis=1).tolist()
+        graph.add_node(name, clients=sum(held))
+        graph.nodes[name].update({f"clients_{q}": number for q, number in enumerate(held)})
+        graph.nodes[name].update({f"norm_{q}": norm for q, norm in enumerate(norms)})
+    joined = np.argwhere(np.triu(adjacency))
+    graph.add_edges_from((names[a], names[b]) for a, b in joined.tolist())
+    buffer = io.BytesIO()
+    # The pure-Python writer: the file's bytes must not depend on lxml being installed.
+    networkx.write_graphml_xml(graph, buffer)
+    write_atomically(path, buffer.getvalue())

@@ -1,0 +1,182 @@
+"""What the cluster-admm study shows of a run: clusters' models, servers, methods, privacy.
+
+Reads the arrays that `outcome` names, where clusters' number was chosen ``candidates`` and
+``held_out`` (n,), and the rounds' ``change``, ``tau``, ``nmsd-servers`` (synthetic data), and
+``moved`` and ``right`` (clusters that were found). What is missing is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from apps.common.results import RunResult
+from apps.common.settings import ConfigError
+from apps.pages import plots
+from apps.pages.report import (
+    Block,
+    FigureBlock,
+    Gallery,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+    Wording,
+    number,
+)
+
+from ..config import ClusterAdmmConfig
+from ..data import synthetic_truth
+from .clusters import METHODS, NMSD, clusters, method_of, servers
+from .compare import affordable, compare
+from .export import export_graphs
+from .outcome import Array, Outcome
+from .privacy import privacy
+
+__all__ = ["WORDING", "export_graphs", "sections"]
+
+WORDING = Wording(
+    labels={
+        "nmsd": "NMSD of clients' own models, dB",
+        "nmsd-servers": NMSD,
+        "change": "relative change",
+        "tau": "tau, pull between clusters",
+        "moved": "clients that changed cluster",
+        "right": "share of clients in their true cluster",
+    },
+    headline=("nmsd-servers", "right", "change"),
+)
+FEWEST_ROUNDS = 20
+_MARKS = 8
+
+
+def sections(result: RunResult) -> list[Section]:
+    """Return the study's part of the report; see `apps.pages.report.write_report`."""
+    outcome = Outcome.of(result)
+    found = []
+    if outcome is None:
+        text = "The run ended before a model was there."
+        if "models" in result.arrays:
+            text = "The run's arrays do not fit together, so its models cannot be shown."
+        found.append(Section("The clusters' models", [Paragraph(text)]))
+    else:
+        found += [clusters(result, outcome), *servers(result, outcome)]
+    if figures := [*_curves(result), *_held_out(result)]:
+        found.append(Section("Learning over the rounds", [Gallery(figures)]))
+    if outcome is not None and outcome.truth is not None and not result.data:
+        found.append(_side_by_side(result, outcome.truth))
+    return [*found, privacy(result, outcome)]
+
+
+def _curves(result: RunResult) -> list[FigureBlock]:
+    """Return what the rounds tell: deviation or change, tau, clients that moved or are right."""
+    rows = result.metrics
+    if len(rows) < 2:
+        return []
+    x = [row.get("round", k + 1.0) for k, row in enumerate(rows)]
+    first = "nmsd-servers" if any("nmsd-servers" in row for row in rows) else "change"
+    found, marks = [], _phases(result, x[-1])
+    for name in (first, "tau", "right", "moved"):
+        at = [(n, row[name]) for n, row in zip(x, rows, strict=True) if name in row]
+        finite = [(n, value) for n, value in at if np.isfinite(value)]
+        if len(finite) < 2 or (name == "tau" and len({value for _, value in finite}) == 1):
+            continue
+        place, values = (list(column) for column in zip(*finite, strict=True))
+        title = WORDING.label(name)
+        log = name == "change" and max(values) > 0.0
+        figure = plots.curves(place, {title: values}, y_label=title, log_y=log)
+        text = f"From {number(values[0])} to {number(values[-1])}; "
+        text += f"least {number(min(values))}, most {number(max(values))}."
+        for begin, word in marks:
+            figure = plots.mark(figure, begin, text=word)
+        if marks:
+            text += " Dashed: another number of clusters Q begins, in the end the chosen one."
+        svg = plots.svg(figure, f"{title} against the round. {text}")
+        found.append(FigureBlock(title[0].upper() + title[1:], svg, text))
+    return found
+
+
+def _candidates(result: RunResult) -> list[tuple[int, float]]:
+    """Return the numbers of clusters that were tried, with their held-out losses."""
+    tried, lost = (np.ravel(result.arrays.get(name, ())) for name in ("candidates", "held_out"))
+    if tried.size != lost.size or not np.all(np.isfinite([*tried, *lost])):
+        return []
+    return [(int(q), float(loss)) for q, loss in zip(tried, lost, strict=True)]
+
+
+def _phases(result: RunResult, last: float) -> list[tuple[float, str]]:
+    """Return the rounds in which another number of clusters begins, where it was chosen."""
+    tried, rounds = _candidates(result), int(result.config.get("rounds") or 0)
+    if not tried or rounds < 1:
+        return []
+    words = [*(f"Q = {q}" for q, _ in tried), "chosen"]
+    begins = [(k * rounds + 1.0, word) for k, word in enumerate(words)]
+    return [(begin, word) for begin, word in begins if begin <= last][:_MARKS]
+
+
+def _held_out(result: RunResult) -> list[FigureBlock]:
+    """Return the held-out loss by the number of clusters."""
+    tried = sorted(_candidates(result))
+    if not tried:
+        return []
+    best, least = min(tried, key=lambda one: one[1])
+    counts, losses = [q for q, _ in tried], [loss for _, loss in tried]
+    label = "number of clusters Q"
+    figure = plots.curves(counts, {"loss": losses}, x_label=label, y_label="held-out loss a sample")
+    figure.axes[0].set_xticks(counts)
+    figure = plots.mark(figure, best, least, "least")
+    text = ", ".join(f"Q = {q}: {number(loss)}" for q, loss in tried)
+    text = f"{text}. The least is at Q = {best}. Trained without the samples that were held out."
+    title = "Held-out loss by the number of clusters"
+    return [FigureBlock(title, plots.svg(figure, f"{title}. {text}"), text)]
+
+
+def _side_by_side(result: RunResult, truth: Array) -> Section:
+    """Return the methods on this run's data, by simulation with its seed."""
+    title = "The methods side by side"
+    try:
+        config = ClusterAdmmConfig.from_settings(result.config)
+        given = replace(config, clusters=str(len(truth)))
+        if not np.array_equal(synthetic_truth(given, result.seed).models, truth):
+            return Section(title, [Paragraph("Left out: the data cannot be made again from seed.")])
+        ran = len(result.metrics)
+        # Clients alone need one round; the choice of Q takes several runs of so many rounds.
+        asked = config.rounds if method_of(result) == "local" else min(ran, config.rounds)
+        given = replace(given, rounds=max(asked, 1))
+        rounds = affordable(given)
+        if rounds < min(FEWEST_ROUNDS, asked) or not ran:
+            return Section(title, [Paragraph("Left out: on this much data it would take long.")])
+        found = compare(replace(given, rounds=rounds), result.seed)
+    except (ConfigError, ValueError, OSError) as error:
+        return Section(title, [Paragraph(f"Left out: {error}")])
+    text = f"The same data, clients and seed for all, {rounds:,} rounds. "
+    if rounds < asked:
+        text += f"The run itself had {asked:,}, so its numbers differ. "
+    if config.finds_clusters:
+        text += "Clusters are given here; the run had to find them. "
+    if config.privacy != "none":
+        text += f"With the noise of privacy = {config.privacy}, but for local, which sends nothing."
+    blocks: list[Block] = [Paragraph(text.strip())]
+    blocks += [Notice(f"No numbers for {name}: {why}") for name, why in found.missing.items()]
+    rows = [
+        [
+            name,
+            round(float(one.nmsd[-1]), 2),
+            round(float(one.nmsd_servers[-1]), 2),
+            float(one.took_part.sum(axis=1).mean()),
+            METHODS[name],
+        ]
+        for name, one in found.found.items()
+    ]
+    lines = {name: one.nmsd_servers for name, one in found.found.items()}
+    if lines and rounds > 1:
+        figure = plots.curves(np.arange(1, rounds + 1), lines, y_label=NMSD)
+        ends = ", ".join(f"{row[0]} {number(row[2])}" for row in rows)
+        caption = f"Of the models that clients have from their servers. In the end: {ends} dB."
+        svg = plots.svg(figure, f"NMSD against the round, by method. {caption}")
+        blocks.append(FigureBlock("NMSD by method", svg, caption))
+    headers = ["method", "NMSD of clients' own models, dB", "NMSD of servers' models, dB"]
+    headers += ["clients a round", "what it learns"]
+    caption = "In the last round. A client's own model is its last solution of (4), before noise."
+    return Section(title, [*blocks, Table(headers, rows, caption)])

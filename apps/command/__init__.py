@@ -1,0 +1,63 @@
+"""The ``trellis`` command: `main` here, a file per subcommand beside it.
+
+A subcommand's module has `add`, which describes it to argparse, and `act`, which does it. Whatever
+is heavy (Flower, numpy, rich, a study) is imported inside `act`: help must come at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+
+from . import audit, listing, paper, report, run
+
+COMMANDS = (listing, run, paper, audit, report)
+
+# What a user can mend; everything else is a defect and shows its trace.
+USER_ERRORS = (ValueError, RuntimeError, OSError, ImportError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    options = _parser().parse_args(arguments)
+    from rich.console import Console
+
+    console = Console()
+    _set_up_logging(options.verbose)
+    try:
+        return int(options.act(options, console) or 0)
+    except KeyboardInterrupt:
+        console.print("[yellow]interrupted[/]; nothing already computed is lost")
+        out = getattr(options, "resume", None) or getattr(options, "out", None)
+        if out:
+            console.print(f"go on with: trellis run {options.study} --resume {out}", soft_wrap=True)
+        return 130
+    except USER_ERRORS as error:
+        if options.verbose:
+            raise
+        text = str(error).replace("[", "\\[")
+        console.print(f"[red]error:[/] {text}", soft_wrap=True, highlight=False)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="trellis", description="Federated graph learning under privacy, on Flower."
+    )
+    parser.add_argument("--verbose", action="store_true", help="log everything, show traces")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(commands)
+    return parser
+
+
+def _set_up_logging(verbose: bool) -> None:
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    handler = RichHandler(console=Console(stderr=True), show_path=False, show_time=False)
+    logger = logging.getLogger("trellis")
+    logger.handlers = [handler]
+    logger.setLevel(logging.DEBUG if verbose else logging.WARNING)
+    logging.getLogger("flwr").setLevel(logging.INFO if verbose else logging.WARNING)

@@ -1,0 +1,34 @@
+"""``trellis report``: (re)make the HTML report of a run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apps
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def add(commands: Any) -> None:
+    """Describe the subcommand."""
+    command = commands.add_parser("report", help="(re)make the HTML report of a run")
+    command.add_argument("folder", type=Path, metavar="DIR")
+    command.set_defaults(act=act)
+
+
+def act(options: argparse.Namespace, console: Console) -> None:
+    """Write the report from what the run's folder holds."""
+    from apps.common.recording import wording
+    from apps.common.results import RunResult
+    from apps.pages.report import write_report
+
+    result = RunResult.load(options.folder)
+    module = apps.study_module(result.study, "report")
+    if result.arrays:
+        module.export_graphs(result, options.folder)
+    path, words = options.folder / "report.html", wording(result.study)
+    write_report(result, module.sections(result), path, words)
+    console.print(f"report: {path}", soft_wrap=True)

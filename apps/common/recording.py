@@ -1,0 +1,188 @@
+"""What every study's ServerApp does around its strategy: config, folder, result, report."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from flwr.app import Context
+from flwr.serverapp import Grid
+
+from apps import study_module
+from apps.common.progress import publish
+from apps.common.results import RunResult
+from apps.common.seeds import generator
+from apps.common.settings import ConfigError, StudyConfig
+from apps.pages.wording import Wording
+from privacy.accounting.ledger import Ledger
+from strategies.core.base import RoundPlan, StudyStrategy
+from strategies.core.checkpoint import Checkpoint
+
+log = logging.getLogger("trellis.run")
+
+Config = TypeVar("Config", bound=StudyConfig)
+
+# A resumed run may go on for longer or more strictly; everything else must be as it was.
+_MAY_DIFFER_ON_RESUME = ("rounds", "tolerance", "timeout")
+_ENGINES = {"LocalGrid": "local", "InMemoryGrid": "flower"}
+
+
+class StudyRun(Generic[Config]):
+    """One run of a study on a server: its config, seed and folder, and the result it fills.
+
+    Parameters
+    ----------
+    context : of the ServerApp; the run config names study, seed, out, resume, report, data
+    grid : tells on which engine this runs
+    config_class : the study's settings
+    """
+
+    def __init__(self, context: Context, grid: Grid, config_class: type[Config]) -> None:
+        run_config = context.run_config
+        self.config = config_class.from_run_config(run_config)
+        self.seed = _seed(run_config)
+        self.resume = bool(run_config.get("resume", False))
+        self.report = bool(run_config.get("report", True))
+        self.data = str(run_config.get("data", ""))
+        self.folder = _folder(str(run_config.get("out", "")))
+        if self.resume and self.folder is None:
+            raise ConfigError("resume=true: needs out, the folder of the run to go on with")
+        self.result = RunResult(
+            study=self.config.study,
+            seed=self.seed,
+            engine=_ENGINES.get(type(grid).__name__, "deployment"),
+            config=self.config.settings(),
+            data=self.data,
+        )
+        self.ledger = Ledger(self.config.privacy, self.config.delta)
+        if self.result.engine != "local":
+            _log_through_flower()
+
+    def strategy_arguments(self) -> dict[str, Any]:
+        """Return what `StudyStrategy` needs, from the config."""
+        config, seed = self.config, self.seed
+        checkpoint = None
+        if self.folder is not None:
+            fixed = {k: v for k, v in config.settings().items() if k not in _MAY_DIFFER_ON_RESUME}
+            if config.privacy == "paper":
+                fixed["rounds"] = config.rounds  # the budget is split over them
+            fixed |= {"study": config.study, "seed": seed, "data": self.data}
+            checkpoint = Checkpoint(self.folder / "checkpoint", fixed)
+        return {
+            "plan": RoundPlan(
+                rounds=config.rounds,
+                tolerance=config.tolerance,
+                clients=config.clients,
+                sample=config.sample,
+                timeout=config.timeout,
+            ),
+            "ledger": self.ledger,
+            "sampler": lambda server_round: generator(seed, "sampling", 0, server_round),
+            "checkpoint": checkpoint,
+            "on_round": lambda row: publish(config.study, config.rounds, row),
+        }
+
+    @contextmanager
+    def recording(self, strategy: StudyStrategy[Any]) -> Iterator[None]:
+        """Write ``run.json`` at the start, and the truth about the end whatever it is."""
+        if self.folder is not None:
+            if not self.resume:
+                # What an earlier run left in this folder must not pass for this one's.
+                for name in ("result.npz", "metrics.csv", "report.html"):
+                    (self.folder / name).unlink(missing_ok=True)
+                shutil.rmtree(self.folder / "nodes", ignore_errors=True)
+            self.result.save(self.folder)
+        began = time.monotonic()
+        try:
+            yield
+            self.result.status = "completed"
+        except BaseException as error:
+            self.result.status = "failed"
+            if isinstance(error, KeyboardInterrupt):
+                self.result.status = "interrupted"
+            self.result.notes.append(f"The run stopped: {error or type(error).__name__}")
+            raise
+        finally:
+            self.result.seconds = time.monotonic() - began
+            self._collect(strategy)
+            if self.folder is not None:
+                self.result.save(self.folder)
+            log.info("%s", self.result.summary())
+
+    def _collect(self, strategy: StudyStrategy[Any]) -> None:
+        result, progress = self.result, strategy.progress
+        result.metrics = progress.rows
+        result.bytes_up, result.bytes_down = progress.bytes_up, progress.bytes_down
+        kept = ("name", "partition", "count", "rounds", "failures", "last_failure")
+        result.clients = [{k: getattr(c, k) for k in kept} for c in strategy.clients]
+        if strategy.clients:
+            result.variables = strategy.clients[0].variables
+        if not progress.converged and result.status == "completed" and self.config.tolerance > 0:
+            result.notes.append(
+                f"Stopped at rounds={self.config.rounds} with {strategy.shortfall()}, "
+                f"above tolerance={self.config.tolerance:g}: raise rounds for a converged result."
+            )
+        result.notes += [f"A device refused to take part: {text}" for text in strategy.refusals]
+        for client in strategy.clients:
+            if client.failures:
+                result.notes.append(
+                    f"Client {client.name} was left out of {client.failures} rounds; last reason: "
+                    f"{client.last_failure}"
+                )
+
+    def write_report(
+        self,
+        sections: Callable[[RunResult], Any],
+        export: Callable[[RunResult, Path], Any],
+    ) -> None:
+        """Write ``report.html`` and the graphs, where a folder and matplotlib are there."""
+        if self.folder is None:
+            log.warning("nothing is kept: set out to an absolute folder for results and report")
+            return
+        if not self.report:
+            return
+        try:
+            from apps.pages.report import write_report
+
+            export(self.result, self.folder)
+            path, words = self.folder / "report.html", wording(self.result.study)
+            write_report(self.result, sections(self.result), path, words)
+        except ImportError as error:
+            log.warning("no report: %s; then: trellis report %s", error, self.folder)
+
+
+def wording(study: str) -> Wording:
+    """Return what a study calls its numbers in a report: ``WORDING`` of its report module."""
+    found: Wording = getattr(study_module(study, "report"), "WORDING", Wording())
+    return found
+
+
+def _log_through_flower() -> None:
+    """Let our log be seen where Flower's is: in ``flwr run --stream`` and ``flwr log``."""
+    ours = logging.getLogger("trellis")
+    if not ours.handlers:
+        ours.handlers = list(logging.getLogger("flwr").handlers)
+        ours.setLevel(logging.INFO)
+        ours.propagate = False
+
+
+def _seed(run_config: Mapping[str, Any]) -> int:
+    value = run_config.get("seed", 1)
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ConfigError(f"seed={value!r}: must be a whole number >= 0")
+    return int(value)
+
+
+def _folder(out: str) -> Path | None:
+    if not out:
+        return None
+    folder = Path(out)
+    if not folder.is_absolute():
+        raise ConfigError(f"out={out!r}: must be an absolute path; runtimes change directory")
+    return folder

@@ -1,0 +1,141 @@
+"""A client's private statistic, and its one noisy release.
+
+A study with ``privacy = "sound"`` computes one statistic from a client's data, noises it once, and
+computes everything it ever sends from that. Here is what such studies share: the statistic as it
+stays in ``context.state``, the noise calibrated to its sensitivity, and on a device the ledger and
+the secret the noise is drawn from.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from flwr.app import ConfigRecord, RecordDict
+from numpy.typing import NDArray
+
+from apps.common.node import Node
+from apps.common.seeds import generator
+from apps.common.tables import DataError, Table
+from privacy.accounting.budget import DeviceLedger, Policy
+from privacy.accounting.events import PrivacyEvent
+from privacy.mechanisms.discrete import plan_release
+from privacy.mechanisms.gaussian import gaussian_sigma
+from privacy.mechanisms.noise import NoiseSource, device_secret, release_noise
+from strategies.core import wire
+
+Vector = NDArray[np.float64]
+
+NOISES = ("gaussian", "discrete")
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A client's statistic as it may be used, how many records it stands for, and its release."""
+
+    values: Vector
+    count: int
+    events: tuple[PrivacyEvent, ...] = ()
+
+    def keep(self, state: RecordDict) -> None:
+        """Store the statistic in a node's ``context.state``."""
+        state["statistic"] = wire.record({"values": self.values})
+        state["statistic-count"] = ConfigRecord({"count": self.count})
+        for event in self.events:
+            state["statistic-event"] = ConfigRecord(event.as_record())
+
+    @classmethod
+    def from_records(cls, state: RecordDict) -> Statistic:
+        """Return what `keep` stored."""
+        values = wire.unpack(state.array_records["statistic"]["values"])
+        count = int(state.config_records["statistic-count"]["count"])  # type: ignore[arg-type]
+        events: tuple[PrivacyEvent, ...] = ()
+        if "statistic-event" in state:
+            record = dict(state.config_records["statistic-event"])
+            events = (PrivacyEvent.from_record(record),)
+        return cls(values, count, events)
+
+    def event_records(self) -> dict[str, ConfigRecord]:
+        """Return the releases as records of a reply."""
+        return {f"privacy.{e.name}": ConfigRecord(e.as_record()) for e in self.events}
+
+
+class Release:
+    """The one noisy release of a statistic: its noise, and what the ledger says of it.
+
+    Parameters
+    ----------
+    study, what : for the ledger: whose statistic, and what it is
+    size : how many numbers it has
+    sensitivity : the largest l2 distance that replacing one record can move it
+    epsilon, delta : what one client spends on it
+    noise : ``gaussian``, or ``discrete`` on a grid, which floating point cannot undo
+    details : what else tells this release from another of the same data
+    """
+
+    def __init__(
+        self,
+        study: str,
+        what: str,
+        size: int,
+        sensitivity: float,
+        epsilon: float,
+        delta: float,
+        noise: str = "gaussian",
+        details: str = "",
+    ) -> None:
+        self.study = study
+        self.details = details
+        # A grid so fine that rounding adds a thousandth to the sensitivity.
+        grid = 2.0 ** math.floor(math.log2(1e-3 * sensitivity / math.sqrt(size)))
+        self.plan = None
+        if noise == "discrete":
+            self.plan = plan_release(grid, epsilon, delta, sensitivity, size)
+            sigma, sensitivity = self.plan.sigma, self.plan.sensitivity
+        else:
+            sigma = gaussian_sigma(epsilon, delta, sensitivity)
+        self.event = PrivacyEvent(
+            name="statistic",
+            what=what,
+            round=0,
+            epsilon=epsilon,
+            delta=delta,
+            sigma=sigma,
+            sensitivity=sensitivity,
+            mechanism="discrete-gaussian" if self.plan is not None else "gaussian",
+        )
+
+    def apply(self, values: Vector, source: NoiseSource) -> Vector:
+        """Return the noisy statistic."""
+        if self.plan is not None:
+            return self.plan.apply(values, source)
+        return values + self.event.sigma * source.standard_normal(values.size)
+
+    def of(self, values: Vector, table: Table, node: Node, seed: int, policy: Policy) -> Vector:
+        """Release a client's statistic of its ``table``; on a device its ledger is written first.
+
+        Raises
+        ------
+        PrivacyRefused
+            Where the device's ``policy`` does not allow it.
+        """
+        if node.simulated:
+            return self.apply(values, generator(seed, "release", node.partition))
+        if node.state_path is None:
+            raise DataError(
+                f"{node.name}: no folder for its secret; set state-path in --node-config"
+            )
+        secret = device_secret(node.state_path)
+        description = (
+            self.study,
+            table.digest(),
+            f"{self.event.what}, {self.details}, {self.event!r}",
+        )
+        # The device's name for this release; the server must not see a fingerprint of the data.
+        name = release_noise(secret, "name", *description).bytes(12).hex()
+        ledger = DeviceLedger(node.state_path, policy)
+        ledger.reserve(replace(self.event, name=name))
+        noisy = self.apply(values, release_noise(secret, *description))
+        ledger.commit(name)
+        return noisy

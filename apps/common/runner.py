@@ -1,0 +1,151 @@
+"""Running a study from Python: in this process, or in Flower's simulation runtime."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apps
+from apps.common.results import RunResult
+from apps.common.settings import ConfigError, Scalar, config_class
+from apps.common.tables import client_files, client_sources, shared_dataset
+from strategies.core.base import StudyError
+
+if TYPE_CHECKING:
+    from sim.faults import Fault
+
+ENGINES = ("local", "flower")
+
+
+def run(
+    study: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    data: str | Path | None = None,
+    engine: str = "local",
+    seed: int = 1,
+    out: str | Path | None = None,
+    resume: bool = False,
+    report: bool | None = None,
+    workers: int = 0,
+    faults: Mapping[int, Fault] | None = None,
+) -> RunResult:
+    """Run a study and return its result.
+
+    Parameters
+    ----------
+    study : a key of `apps.STUDIES`
+    settings : kebab-case settings of the study
+    data : a folder with one csv or npz file a client; None uses the study's synthetic data. A study
+        of graphs also takes a data set of graphs, dealt to ``clients``, or one sub-folder a client
+    engine : ``local`` runs in this process, ``flower`` in Flower's simulation runtime
+    seed : the same seed gives the same result, on both engines
+    out : a folder for the result; None keeps nothing on disk
+    resume : go on from the checkpoint in ``out``
+    report : write ``report.html``; by default where ``out`` is given
+    workers : threads of the in-process engine; 0 runs clients one after the other
+    faults : simulated faults by partition, in-process engine only (`sim.faults`)
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"engine={engine!r}: use one of {', '.join(ENGINES)}")
+    run_config = make_run_config(study, settings, data=data, seed=seed, resume=resume)
+    run_config["report"] = bool(out) if report is None else report
+    clients = int(run_config[f"{study}.clients"])
+    with _folder(out) as folder:
+        run_config["out"] = str(folder)
+        if engine == "local":
+            nodes = [
+                {"partition-id": i, "num-partitions": clients, "simulation": True}
+                for i in range(clients)
+            ]
+            from sim.grid import run_local
+
+            run_local(
+                apps.server_app,
+                apps.client_app,
+                nodes,
+                run_config,
+                workers=workers,
+                faults=faults,
+            )
+        else:
+            if faults or workers:
+                raise ConfigError("workers and faults belong to the in-process engine")
+            _run_in_flower(run_config, clients)
+        result = RunResult.load(folder)
+        if out is None:
+            result.folder = None
+        return result
+
+
+def make_run_config(
+    study: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    data: str | Path | None = None,
+    seed: int = 1,
+    resume: bool = False,
+) -> dict[str, Scalar]:
+    """Return the Flower run config of a study; settings that are not given keep their default."""
+    settings = dict(settings or {})
+    files = [] if data is None else _client_files(study, Path(data))
+    if files:
+        settings.setdefault("clients", len(files))
+        if int(settings["clients"]) > len(files):
+            raise ConfigError(
+                f"clients={settings['clients']}: {data} holds {len(files)} files, one a client"
+            )
+    config = config_class(study).from_settings(settings)
+    return {
+        "study": study,
+        "seed": seed,
+        "out": "",
+        "resume": resume,
+        "report": False,
+        "data": "" if data is None else str(Path(data).resolve()),
+        **config.run_config(),
+    }
+
+
+def app_folder() -> Path:
+    """Return the folder with the Flower app's pyproject.toml."""
+    folder = Path(apps.__file__).resolve().parents[1]
+    if not (folder / "pyproject.toml").is_file():
+        raise ConfigError(
+            "engine='flower' needs a clone of the project (an editable install): Flower bundles "
+            "the app from its folder"
+        )
+    return folder
+
+
+def _client_files(study: str, folder: Path) -> list[Path]:
+    """Return what is whose in a folder, in order; nothing where it is one data set to be dealt."""
+    if not getattr(apps.study_module(study, "data"), "GRAPH_FOLDERS", False):
+        return client_files(folder)
+    return [] if shared_dataset(folder) else client_sources(folder)
+
+
+def _run_in_flower(run_config: Mapping[str, Scalar], clients: int) -> None:
+    from sim.flower import simulate
+
+    ended = simulate(app_folder(), run_config, nodes=clients)
+    if not ended.ok:
+        # What the study wrote says more than the end of Flower's log.
+        with suppress(FileNotFoundError, ValueError):
+            notes = RunResult.load(Path(str(run_config["out"]))).notes
+            if notes:
+                raise StudyError(f"{notes[-1]} (Flower: {ended.status})")
+    ended.check()
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[Path]:
+    """Yield the absolute output folder, a temporary one where none is wanted."""
+    if out is not None:
+        yield Path(out).resolve()
+    else:
+        with tempfile.TemporaryDirectory(prefix="trellis-") as folder:
+            yield Path(folder)

@@ -1,0 +1,207 @@
+"""Settings of a study: a frozen dataclass, checked once, with errors that name the key.
+
+Settings are kebab-case on the wire and on the command line, snake_case in Python; a trailing
+underscore avoids a keyword (``lambda_`` is ``lambda``). In a Flower run config they stand under the
+study: ``consensus-graph.rho``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, ClassVar, Self
+
+Scalar = str | int | float | bool
+
+PRIVACY_MODES = ("none", "paper", "sound")
+
+
+class ConfigError(ValueError):
+    """A setting that is unknown, of the wrong type or out of range."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig:
+    """The settings every study has.
+
+    Attributes
+    ----------
+    rounds : most rounds to run
+    tolerance : stop when the largest relative change of a round falls below it; 0 runs all rounds
+    clients : how many clients take part
+    sample : clients a round, drawn at random; 0 is all
+    timeout : seconds to wait for the replies of one round
+    privacy : ``none``, ``paper`` (the article as printed) or ``sound`` (what we stand behind)
+    epsilon, delta : the budget of one client for the whole run, where privacy is on
+    method : the study's algorithm or one of its baselines
+    """
+
+    study: ClassVar[str]
+    methods: ClassVar[tuple[str, ...]]
+
+    rounds: int = 50
+    tolerance: float = 1e-4
+    clients: int = 5
+    sample: int = 0
+    timeout: float = 3600.0
+    privacy: str = "none"
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    method: str = ""
+
+    def __post_init__(self) -> None:
+        self.at_least("rounds", 1)
+        self.at_least("tolerance", 0.0)
+        self.at_least("clients", 1)
+        self.at_least("sample", 0)
+        if self.sample > self.clients:
+            raise ConfigError(
+                f"sample={self.sample}: more than clients={self.clients}; use 0 for all"
+            )
+        self.positive("timeout")
+        self.one_of("privacy", PRIVACY_MODES)
+        self.positive("epsilon")
+        if not 0.0 < self.delta < 1.0:
+            raise ConfigError(f"delta={self.delta}: must be between 0 and 1, both excluded")
+        self.one_of("method", self.methods)
+
+    def positive(self, name: str) -> None:
+        """Refuse a value that is not a positive finite number."""
+        value = getattr(self, name)
+        if not (value > 0 and math.isfinite(value)):
+            raise ConfigError(f"{_kebab(name)}={value}: must be > 0")
+
+    def at_least(self, name: str, least: float) -> None:
+        """Refuse a value below ``least`` or not finite."""
+        value = getattr(self, name)
+        if not (value >= least and math.isfinite(value)):
+            raise ConfigError(f"{_kebab(name)}={value}: must be >= {least:g}")
+
+    def one_of(self, name: str, allowed: tuple[str, ...]) -> None:
+        """Refuse a value that is not among ``allowed``."""
+        value = getattr(self, name)
+        if value not in allowed:
+            raise ConfigError(f"{_kebab(name)}={value!r}: use one of {', '.join(allowed)}")
+
+    def by_client(self, name: str, least: int) -> list[int]:
+        """Return a setting that is one whole number for all clients, or one each, as K numbers."""
+        text = str(getattr(self, name))
+        try:
+            counts = [int(part) for part in text.split(",")]
+        except ValueError:
+            counts = []
+        if not counts or min(counts) < least or len(counts) not in (1, self.clients):
+            raise ConfigError(
+                f"{_kebab(name)}={text!r}: one whole number >= {least} for all clients, or "
+                f"{self.clients} of them with commas between"
+            )
+        return counts * self.clients if len(counts) == 1 else counts
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Build the config from kebab-case settings; those not given keep their default."""
+        known = {_kebab(f.name): f for f in fields(cls)}
+        values: dict[str, Any] = {}
+        for key, value in settings.items():
+            if key not in known:
+                close = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+                raise ConfigError(f"{key}: unknown setting of {cls.study}; {hint}")
+            values[known[key].name] = _cast(key, value, str(known[key].type))
+        return cls(**values)
+
+    @classmethod
+    def from_run_config(cls, run_config: Mapping[str, Any]) -> Self:
+        """Build the config from the keys of a Flower run config that stand under the study."""
+        prefix = f"{cls.study}."
+        key: Any = cls  # a class is hashable, though mypy doubts it of type[Self]
+        return _from_items(
+            key, tuple((k[len(prefix) :], v) for k, v in run_config.items() if k.startswith(prefix))
+        )
+
+    def settings(self) -> dict[str, Scalar]:
+        """Return every setting, kebab-case."""
+        return {_kebab(f.name): getattr(self, f.name) for f in fields(self)}
+
+    def run_config(self) -> dict[str, Scalar]:
+        """Return every setting as it stands in a Flower run config."""
+        return {f"{self.study}.{key}": value for key, value in self.settings().items()}
+
+
+def class_by_name(key: str, name: str, built_in: Iterable[str]) -> type:
+    """Return the class that a setting names as ``package.module.Class``.
+
+    Raises
+    ------
+    ConfigError
+        Where it is no such name, or the module or the class is not there; says which.
+    """
+    module_name, _, class_name = name.rpartition(".")
+    if not module_name:
+        raise ConfigError(
+            f"{key}={name!r}: use one of {', '.join(built_in)}, or package.module.Class"
+        )
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{key}={name!r}: no module {error.name!r}; install the package on the server and on "
+            "every client"
+        ) from None
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type):
+        raise ConfigError(f"{key}={name!r}: {module_name} has no class {class_name!r}")
+    return found
+
+
+@lru_cache(maxsize=64)
+def _from_items(cls: Any, items: tuple[tuple[str, Any], ...]) -> Any:
+    # A client builds its config for every message; the run config does not change meanwhile.
+    return cls.from_settings(dict(items))
+
+
+def _kebab(name: str) -> str:
+    return name.rstrip("_").replace("_", "-")
+
+
+def _cast(key: str, value: Any, kind: str) -> Scalar:
+    """Return ``value`` as the field's type; Flower passes what the user typed, unchecked."""
+    wrong = ConfigError(f"{key}={value!r}: must be {_ARTICLES[kind]}")
+    if kind == "str":
+        return str(value)
+    if kind == "bool":
+        if isinstance(value, bool):
+            return value
+        raise wrong
+    if isinstance(value, bool):
+        raise wrong
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise wrong from None
+    if kind == "float":
+        return number
+    if not number.is_integer():
+        raise wrong
+    return int(number)
+
+
+_ARTICLES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+}
+
+
+def config_class(study: str) -> type[StudyConfig]:
+    """Return the class of a study's settings."""
+    from apps import study_module
+
+    module = study_module(study, "config")
+    found = [c for c in vars(module).values() if getattr(c, "study", None) == study]
+    return found[0]

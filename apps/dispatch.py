@@ -1,0 +1,33 @@
+"""What Flower runs, on every runtime: apps that hand over to the study the run config names."""
+
+from __future__ import annotations
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from apps import study_module
+from apps.common.threads import one_blas_thread
+
+
+class StudyClientApp(ClientApp):
+    """A ClientApp that hands every message to the study of the run."""
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer one message."""
+        app: ClientApp = study_module(str(context.run_config["study"]), "client_app").app
+        # A product's last bits depend on the number of threads; every runtime uses one.
+        with one_blas_thread():
+            return app(message, context)
+
+
+client_app = StudyClientApp()
+server_app = ServerApp()
+
+
+@server_app.main()
+def _main(grid: Grid, context: Context) -> None:
+    app: ServerApp = study_module(str(context.run_config["study"]), "server_app").app
+    # In one process this holds for the clients as well, and spares them setting it every message.
+    with one_blas_thread():
+        app(grid, context)

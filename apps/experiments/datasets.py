@@ -1,0 +1,27 @@
+"""Where real data sets lie: the folder named by TRELLIS_DATA, by default ``../shared/data``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from apps.common.tables import DataError
+
+VARIABLE = "TRELLIS_DATA"
+
+
+def dataset(name: str) -> Path:
+    """Return the folder of one data set.
+
+    Raises
+    ------
+    DataError
+        Where it is not there; the error says which variable to set.
+    """
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get(VARIABLE) or default) / name
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder}: no such data set; set {VARIABLE} to the folder that holds {name}"
+        )
+    return folder

@@ -1,0 +1,139 @@
+"""What the papers' experiments share: many runs side by side, tables from them, data in memory."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from apps.common.results import RunResult, metrics_csv, write_atomically
+from apps.pages.plots import save
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a study, and ``row``, what it is called in the table it is for.
+
+    ``keep`` names the arrays of the result that the table needs.
+    """
+
+    study: str
+    settings: Mapping[str, Any]
+    seed: int
+    row: tuple[Any, ...] = ()
+    keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a table or figure needs of one run."""
+
+    job: Job
+    headline: dict[str, float]
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def on_all_cores(
+    function: Callable[[Item], Found],
+    items: Sequence[Item],
+    console: Console,
+    title: str,
+    longest_chunk: int = 16,
+) -> list[Found]:
+    """Return the function's value for every item, in order, with a progress bar."""
+    found = []
+    workers = min(os.cpu_count() or 1, max(1, len(items)))
+    # Fresh processes: a fork of one with threads may hang.
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    with pool, Progress(console=console, transient=True) as progress:
+        task = progress.add_task(title, total=len(items))
+        chunk = max(1, min(longest_chunk, len(items) // (4 * workers)))
+        for value in pool.map(function, items, chunksize=chunk):
+            found.append(value)
+            progress.advance(task)
+    return found
+
+
+def sweep(jobs: Sequence[Job], console: Console, title: str) -> list[Outcome]:
+    """Run the jobs on all cores, in order, with a progress bar."""
+    return on_all_cores(run_job, jobs, console, title)
+
+
+def run_job(job: Job) -> Outcome:
+    """Run one job in this process."""
+    from apps.common.runner import run
+
+    logging.getLogger("trellis").setLevel(logging.ERROR)
+    result = run(job.study, job.settings, seed=job.seed)
+    return Outcome(job, result.headline, {name: result.arrays[name] for name in job.keep})
+
+
+def by_row(outcomes: Iterable[Outcome]) -> dict[tuple[Any, ...], list[Outcome]]:
+    """Return the outcomes of every row, in order of first appearance."""
+    rows: dict[tuple[Any, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        rows.setdefault(outcome.job.row, []).append(outcome)
+    return rows
+
+
+def means(outcomes: Iterable[Outcome]) -> dict[tuple[Any, ...], dict[str, float]]:
+    """Return the mean headline of every row, in order of first appearance."""
+    return {
+        row: {name: float(np.mean([o.headline[name] for o in found])) for name in found[0].headline}
+        for row, found in by_row(outcomes).items()
+    }
+
+
+def run_on(
+    study: str,
+    tables: Mapping[str, NDArray[np.float64]],
+    settings: Mapping[str, Any],
+    *,
+    columns: Sequence[str] | None = None,
+    seed: int = 1,
+    out: Path | None = None,
+) -> RunResult:
+    """Run a study on tables in memory, one a client, through files as a user would."""
+    from apps.common.runner import run
+
+    with tempfile.TemporaryDirectory(prefix="trellis-data-") as folder:
+        names = {} if columns is None else {"columns": np.array(columns)}
+        for client, values in tables.items():
+            np.savez(Path(folder) / f"{client}.npz", X=values, **names)  # type: ignore[arg-type]
+        return run(study, settings, data=folder, seed=seed, out=out)
+
+
+def show_rows(rows: Sequence[Mapping[str, Any]], title: str, console: Console) -> None:
+    """Print a table; numbers with four digits, nothing for what is not known."""
+    table = Table(*rows[0], title=title)
+    for row in rows:
+        texts = (f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values())
+        table.add_row(*("" if text == "nan" else text for text in texts))
+    console.print(table)
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Write a table as csv and say where."""
+    write_atomically(path, metrics_csv(rows).encode())
+    console.print(f"wrote {path}", soft_wrap=True)
+
+
+def save_plot(figure: Any, stem: Path) -> None:
+    """Write a figure as png and svg."""
+    for suffix in (".png", ".svg"):
+        save(figure, stem.with_name(stem.name + suffix))

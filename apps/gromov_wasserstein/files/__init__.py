@@ -1,0 +1,1 @@
+"""Graphs in files: one npz per client (`npz`), TUDataset folders, Planetoid's one big graph."""

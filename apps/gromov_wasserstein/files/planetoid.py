@@ -1,0 +1,201 @@
+"""One big citation graph from Planetoid's ``ind.*`` files (Cora, CiteSeer, PubMed).
+
+The files are Python pickles, and a pickle can run any code: here only the few classes that these
+files need can be made from one, everything else in it is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from apps.common.tables import DataError, graph_folder
+
+from .. import graphs
+from ..graphs import UNKNOWN, Graph, Integers, undirected
+
+Mask = NDArray[np.bool_]
+
+_VALIDATION = 500  # nodes after the training nodes, as everyone who uses the public split takes
+
+
+class _Sparse:
+    """What a pickled sparse matrix is read into: a pickle may change the classes it is given."""
+
+    data: Any
+    indices: Any
+    indptr: Any
+    _shape: Any
+
+    def dense(self) -> NDArray[Any]:
+        """Return the matrix; a number out of range, which would write beyond it, is an error."""
+        parts = tuple(np.asarray(part) for part in (self.data, self.indices, self.indptr))
+        matrix = sparse.csr_matrix(parts, shape=self._shape)
+        matrix.check_format(full_check=True)
+        return matrix.toarray()
+
+
+_reconstruct = np.empty(0).__reduce__()[0]  # numpy's maker of pickled arrays
+# By exact name: an allowed package is full of functions that a pickle could call.
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("scipy.sparse.csr", "csr_matrix"): _Sparse,
+    ("scipy.sparse._csr", "csr_matrix"): _Sparse,
+    ("collections", "defaultdict"): defaultdict,
+    ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class CitationGraph:
+    """One big graph with its public split.
+
+    Attributes
+    ----------
+    graph : nodes are papers, their labels subjects
+    train, validation, test : (n,) which nodes are in which part
+    """
+
+    graph: Graph
+    train: Mask
+    validation: Mask
+    test: Mask
+
+    def largest_component(self) -> CitationGraph:
+        """Return what lies in the largest connected component, as in Table 2 of [JC]."""
+        nodes = graphs.largest_component(self.graph)
+        part = graphs.induced(self.graph, nodes, UNKNOWN)
+        return CitationGraph(part, self.train[nodes], self.validation[nodes], self.test[nodes])
+
+
+def read_planetoid(folder: Path) -> CitationGraph:
+    """Read the eight ``ind.NAME.*`` files of a folder, or of its sub-folder ``raw``.
+
+    Test nodes that have no record (15 in CiteSeer, all isolated) get features of zero, as in
+    torch-geometric; their label is unknown, where torch-geometric says 0.
+
+    Raises
+    ------
+    DataError
+        For a missing or damaged file, and for a pickle that holds anything but arrays.
+    """
+    place = graph_folder(folder) or folder
+    heads = sorted(place.glob("ind.*.graph"))
+    if len(heads) != 1:
+        raise DataError(f"{place}: {len(heads)} files ind.NAME.graph; one data set a folder")
+    name = heads[0].name.removesuffix(".graph")
+    index = _test_index(place / f"{name}.test.index")
+    training = len(_one_hot(place / f"{name}.y"))
+    known, known_labels = _table(place / f"{name}.allx"), _one_hot(place / f"{name}.ally")
+    tested, tested_labels = _table(place / f"{name}.tx"), _one_hot(place / f"{name}.ty")
+    for kind, rows, labels in (("all", known, known_labels), ("t", tested, tested_labels)):
+        if len(rows) != len(labels):
+            raise DataError(
+                f"{place / name}.{kind}x: {len(rows)} rows, and {len(labels)} in {kind}y"
+            )
+    if len(index) != len(tested) or known.shape[1] != tested.shape[1]:
+        raise DataError(
+            f"{place / name}.tx: {tested.shape} for {len(index)} test nodes and "
+            f"{known.shape[1]} features in allx"
+        )
+    n = int(index.max()) + 1
+    if index.min() != len(known) or n < training + _VALIDATION:
+        raise DataError(f"{place / name}.test.index: starts at {index.min()}, not at {len(known)}")
+    features = np.zeros((n, known.shape[1]), dtype=np.float32)
+    labels = np.full(n, UNKNOWN, dtype=np.int64)
+    features[: len(known)], labels[: len(known)] = known, known_labels
+    # The rows of tx stand in the order of test.index.
+    features[index], labels[index] = tested, tested_labels
+    nodes = np.arange(n)
+    return CitationGraph(
+        Graph(_edges(heads[0], n), features, UNKNOWN, labels, str(place / name)),
+        nodes < training,
+        (nodes >= training) & (nodes < training + _VALIDATION),
+        np.isin(nodes, index),
+    )
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes arrays, sparse matrices, lists and dictionaries; nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return an allowed class."""
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise DataError(
+                f"asks for {module}.{name}, which no citation graph needs; the file may be "
+                "malicious, get it from a source you trust"
+            ) from None
+
+
+def _load(path: Path) -> Any:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    try:
+        # Written by Python 2: its strings hold the arrays' bytes.
+        return _Unpickler(io.BytesIO(data), encoding="latin1").load()
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    except Exception as error:  # whatever damaged bytes provoke
+        raise DataError(f"{path}: not a readable pickle ({error})") from None
+
+
+def _table(path: Path) -> NDArray[np.float32]:
+    """Return a file's matrix, dense."""
+    found = _load(path)
+    try:
+        if isinstance(found, _Sparse):
+            found = found.dense()
+        if not (isinstance(found, np.ndarray) and found.ndim == 2 and found.dtype.kind in "fiub"):
+            raise ValueError("a matrix of numbers is needed")
+    except Exception as error:
+        raise DataError(f"{path}: not a table ({error})") from None
+    return found.astype(np.float32)
+
+
+def _one_hot(path: Path) -> Integers:
+    """Return the labels of a file's one-hot rows; -1 for a row of zeros."""
+    rows = _table(path)
+    return np.where(rows.any(axis=1), rows.argmax(axis=1), UNKNOWN).astype(np.int64)
+
+
+def _test_index(path: Path) -> Integers:
+    try:
+        index = np.loadtxt(path, dtype=np.int64, ndmin=1)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except ValueError as error:
+        raise DataError(f"{path}: one node number a line is needed ({error})") from None
+    if index.size == 0 or len(np.unique(index)) != len(index):
+        raise DataError(f"{path}: no node, or a node twice")
+    return index
+
+
+def _edges(path: Path, n: int) -> Integers:
+    found = _load(path)
+    try:
+        neighbours = [np.asarray(ends, dtype=np.int64).ravel() for ends in found.values()]
+        starts = np.repeat(
+            np.fromiter(found.keys(), np.int64, len(found)), [len(ends) for ends in neighbours]
+        )
+        pairs = np.column_stack([starts, np.concatenate(neighbours)])
+    except Exception as error:
+        raise DataError(f"{path}: not a dictionary of neighbours ({error})") from None
+    # A citation is an edge in either direction; papers that cite themselves are known of.
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    return undirected(pairs, n, lambda row: f"{path}: citation {row + 1}", symmetrise=True)

@@ -1,0 +1,103 @@
+"""What the gromov-wasserstein study shows of a run: distances, pictures, accuracies, privacy.
+
+Reads the arrays that `outcome` names, ``codes`` for the length of a row, the draws of the
+controls (``svm-from-constant``, ...), the headline's accuracies, and the rounds' ``loss`` and
+``train-``, ``validation-``, ``test-accuracy``. What is missing is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from apps.common.results import RunResult
+from apps.pages import plots
+from apps.pages.page import FigureBlock, Gallery, Paragraph, Section, number
+from apps.pages.wording import Wording
+
+from .distances import DISTANCES, distances_section, picture_section
+from .export import export_graphs
+from .learning import learning_section
+from .outcome import Outcome
+from .privacy import privacy
+
+__all__ = ["WORDING", "export_graphs", "sections"]
+
+TRAINING = "Training the shared model"
+SPLITS = ("train", "validation", "test")
+
+
+def _labels() -> dict[str, str]:
+    found = {
+        "graphs": "graphs",
+        "loss": "training loss",
+        "released-graphs": "graphs whose embeddings were released",
+        "release-bytes-up": "bytes of the embeddings",
+        "majority": "share of the commonest class",
+        "spectral-ari": "spectral clusters, adjusted Rand index",
+        "spectral-purity": "spectral clusters, purity",
+        "kmeans-ari": "k-means with barycentres, adjusted Rand index",
+        "kmeans-purity": "k-means with barycentres, purity",
+        "epsilon": "epsilon of the embeddings",
+    }
+    found |= {f"{name}-accuracy": f"accuracy of the shared model, {name} split" for name in SPLITS}
+    classifiers = {"svm": "SVM", "knn5": "5 nearest graphs", "knn20": "20 nearest graphs"}
+    for name, title in classifiers.items():
+        found[f"{name}-accuracy"] = f"accuracy by distances, {title}"
+        found[f"{name}-from-sizes"] = f"control: numbers of nodes alone, {title}"
+        found[f"{name}-from-constant"] = f"control: constant embedding, {title}"
+    return found
+
+
+# No accuracy goes into an index without its controls.
+WORDING = Wording(
+    labels=_labels(),
+    headline=("svm-accuracy", "svm-from-sizes", "svm-from-constant", "majority", "test-accuracy"),
+)
+
+
+def sections(result: RunResult) -> list[Section]:
+    """Return the study's part of the report; see `apps.pages.report.write_report`."""
+    outcome = Outcome.of(result)
+    found: list[Section] = []
+    if outcome is None:
+        text = "The run ended before embeddings were released."
+        if "sizes" in result.arrays:
+            text = "The run's arrays do not fit together, so its graphs cannot be shown."
+        found.append(Section(DISTANCES, [Paragraph(text)]))
+    else:
+        found += [distances_section(result, outcome), *picture_section(result, outcome)]
+        found += learning_section(result, outcome)
+    return [*found, *_training(result), privacy(result, outcome)]
+
+
+def _training(result: RunResult) -> list[Section]:
+    """Return the curves of the rounds: the loss, and the accuracies of the three splits."""
+    figures = [*_figure(result, "Loss", ["loss"], "mean over labelled items")]
+    what = "graphs" if result.config.get("task", "node") == "graph" else "nodes"
+    names = [f"{split}-accuracy" for split in SPLITS]
+    note = f"Accuracy in telling labels of {what}, of the weights that a round began with."
+    figures += _figure(result, "Accuracy", names, f"share of {what} that are right", note)
+    return [Section(TRAINING, [Gallery(figures)])] if figures else []
+
+
+def _figure(
+    result: RunResult, title: str, names: list[str], y_label: str, note: str = ""
+) -> list[FigureBlock]:
+    """Return one figure with the columns of the metrics that have two numbers or more."""
+    x: dict[str, list[float]] = {}
+    y: dict[str, list[float]] = {}
+    for name in names:
+        rows = [
+            (row.get("round", k + 1.0), row[name])
+            for k, row in enumerate(result.metrics)
+            if np.isfinite(row.get(name, np.nan))
+        ]
+        if len(rows) > 1:
+            short = name.removesuffix("-accuracy")
+            x[short], y[short] = ([one[k] for one in rows] for k in (0, 1))
+    if not y:
+        return []
+    ends = [f"{name} {number(line[0])} to {number(line[-1])}" for name, line in y.items()]
+    text = f"First to last round: {', '.join(ends)}. {note}".strip()
+    figure = plots.curves(x, y, y_label=y_label)
+    return [FigureBlock(title, plots.svg(figure, f"{title} against the round. {text}"), text)]

@@ -1,0 +1,212 @@
+"""What the joint-precision study shows of a run: graphs, comparison of clients, path, correlations.
+
+Reads ``sparse`` (Psi), ``partial`` (its partial correlations) and ``precision`` (Omega), all
+(K, p, p), and what else a run has: ``truth``, ``path_*``, ``smallest_eigenvalue``, ``blocks``,
+``answered``, ``coordinates`` : (p, 3) and ``groups`` : (p,) labels of the variables. What counts as
+an edge is in `graphs`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from apps.common.results import RunResult
+from apps.pages import plots
+from apps.pages.page import DASH
+from apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, Wording, number
+
+from ..config import JOINT_METHODS
+from .clients import agreement, comparison
+from .export import export_graphs
+from .graphs import DRAWN_CLIENTS, Graphs
+from .path import path
+
+__all__ = ["WORDING", "export_graphs", "sections"]
+
+WORDING = Wording(
+    labels={
+        "edges": "edges a client",
+        "common-edges": "edges common to all",
+        "tpr": "true edges found (TPR)",
+        "fpr": "false edges found (FPR)",
+        "mcc": "clients' MCC (edge: not zero)",
+        "auc": "AUC of the path",
+        "aupr": "AUPR of the path",
+    },
+    headline=("edges", "common-edges", "gap", "tpr", "fpr"),
+)
+STRONGEST = 20
+_ALONE = ("glasso", "clime")
+_EDGE = "An edge is an entry of the sparse matrix Psi that is not zero; no threshold is applied."
+_METHODS = {
+    "group": (
+        "Each client has a sparse precision matrix of its own; all were learned together, and the "
+        "group penalty favours edges that all clients have, of whatever strength (method group)."
+    ),
+    "fused": (
+        "Each client has a sparse precision matrix of its own; all were learned together, and the "
+        "fused penalty favours entries that are equal in all clients (method fused)."
+    ),
+    "glasso": (
+        "Each client learned its sparse precision matrix alone, by the graphical lasso (method "
+        "glasso): lambda2 is not used."
+    ),
+    "clime": (
+        "Each client learned its sparse precision matrix alone, by constrained l1 minimisation "
+        "(method clime): lambda2 is not used."
+    ),
+    "pooled": (
+        "All data lay in one place (method pooled): a reference that a real federation could not "
+        "run. Each client still has a matrix of its own."
+    ),
+}
+
+
+def sections(result: RunResult) -> list[Section]:
+    """Return the study's part of the report; see `apps.pages.report.write_report`."""
+    if "sparse" not in result.arrays:
+        text = "The run ended before a precision matrix was learned."
+        return [Section("What was learned", [Paragraph(text)])]
+    graphs = Graphs(result)
+    found = [_learned(graphs), comparison(graphs)]
+    if graphs.truth is not None:
+        found.append(agreement(graphs, graphs.truth))
+    if "path_lambda1" in graphs.arrays:
+        found.append(path(graphs))
+    if "smallest_eigenvalue" in graphs.arrays:
+        found.append(_correlations(graphs))
+    # Only the joint methods are screened by the server.
+    if "blocks" in graphs.arrays and graphs.method in JOINT_METHODS:
+        found.append(_blocks(graphs))
+    return found
+
+
+def _learned(graphs: Graphs) -> Section:
+    """Return what was learned: the method, the numbers, the edges all clients have."""
+    blocks: list[Block] = [Paragraph(_METHODS.get(graphs.method, f"Method {graphs.method}."))]
+    blocks += [*_lost(graphs), Paragraph(_summary(graphs))]
+    if np.any(graphs.common):
+        title = "The edges common to all clients"
+        caption = "Wider means a stronger partial correlation, by its mean magnitude over clients."
+        if graphs.groups is not None:
+            caption += " Nodes have the colour and shape of their group."
+            caption += " Grey nodes are in none." if "" in graphs.groups else ""
+        svg = plots.svg(graphs.draw_common(), f"{title}. {caption}")
+        blocks += [FigureBlock(title, svg, caption), _strongest(graphs)]
+    return Section("What was learned", blocks)
+
+
+def _lost(graphs: Graphs) -> list[Block]:
+    """Return who was not heard of at the end, if any."""
+    answered = graphs.arrays.get("answered", np.zeros(0, dtype=int))
+    last = int(np.max(answered, initial=0))
+    # Where a round asks a few clients only, or all are asked once, the last one means nothing.
+    sampled = 0 < int(graphs.result.config.get("sample") or 0) < len(graphs.names)
+    sampled |= graphs.method in (*_ALONE, "pooled")
+    lost = [
+        f"{name} never answered" if not turn else f"{name} last answered in round {int(turn)}"
+        for name, turn in zip(graphs.names, answered, strict=False)
+        if turn < (1 if sampled else last)
+    ]
+    if not lost:
+        return []
+    text = f"Lost before the last round ({last:,}): {'; '.join(lost)}. "
+    if not np.all(graphs.present):
+        text += "Who never answered has no graph and is left out of what all clients have. "
+    if "last answered" in text:
+        text += "The matrices of the others rest on what they had sent until then."
+    return [Notice(text.strip())]
+
+
+def _summary(graphs: Graphs) -> str:
+    """Return the findings in numbers."""
+    headline, config = graphs.result.headline, graphs.result.config
+    count, possible = graphs.support.shape
+    own = graphs.support[graphs.present].sum(axis=1)
+    text = (
+        f"{count:,} clients, {graphs.p:,} variables, {possible:,} possible edges. {_EDGE} A client "
+        f"has {number(float(own.mean()))} edges on average; {int(graphs.common.sum()):,} are "
+        "common to all clients"
+    )
+    if np.any(graphs.mixed):
+        text += f", {int(graphs.mixed.sum()):,} of them with signs that differ between clients"
+    text += ". "
+    if not np.any(own):
+        text += "No client has an edge: a smaller lambda1 lets edges through. "
+    elif possible and own.min() == possible:
+        text += "Every pair is an edge: a larger lambda1 leaves the strong ones. "
+    names = ("lambda1",) if graphs.method in _ALONE else ("lambda1", "lambda2")
+    values = [(name, headline.get(name, config.get(name))) for name in names]
+    text += ", ".join(f"{name} = {number(value)}" for name, value in values) + ". "
+    gap = headline.get("gap")
+    if gap is not None and np.isfinite(gap):
+        text += f"Duality gap {number(float(gap))}: the objective is at most that above its minimum"
+        above = gap > float(config.get("tolerance") or np.inf)
+        text += f", more than the tolerance of {number(config['tolerance'])}." if above else "."
+    return text.strip()
+
+
+def _strongest(graphs: Graphs) -> Table:
+    """Return the table of the strongest common edges, by mean magnitude, with their signs."""
+    order = np.argsort(-np.abs(graphs.middle), kind="stable")[:STRONGEST]
+    order = order[graphs.common[order]]
+    each = len(graphs.names) <= DRAWN_CLIENTS
+    rows = [
+        [
+            f"{graphs.variables[graphs.a[k]]} {DASH} {graphs.variables[graphs.b[k]]}",
+            float(abs(graphs.middle[k])),
+            "mixed" if graphs.mixed[k] else "+" if graphs.middle[k] > 0.0 else "\N{MINUS SIGN}",
+            *(graphs.partial[:, k].tolist() if each else []),
+        ]
+        for k in order
+    ]
+    headers = ["edge", "mean |partial correlation|", "sign", *(graphs.names if each else [])]
+    return Table(headers, rows, f"The {len(rows)} strongest edges common to all clients.")
+
+
+def _correlations(graphs: Graphs) -> Section:
+    """Return the smallest eigenvalues, and which matrices had to be projected."""
+    smallest = graphs.arrays["smallest_eigenvalue"].tolist()
+    kind = str(graphs.result.config.get("correlation", "kendall"))
+    known = list(zip(graphs.names, smallest, strict=True))
+    bad = [f"{name} ({number(value)})" for name, value in known if value < 0.0]
+    blocks: list[Block] = []
+    if bad:
+        blocks.append(
+            Notice(
+                f"{len(bad)} of {len(known)} correlation matrices were not positive semidefinite "
+                f"and were projected; smallest eigenvalues: {', '.join(bad[:STRONGEST])}"
+                f"{', ...' if len(bad) > STRONGEST else ''}."
+            )
+        )
+    used = [
+        "projected" if value < 0.0 else "as it is" if value >= 0.0 else "" for value in smallest
+    ]
+    rows = [[*pair, text] for pair, text in zip(known, used, strict=True)]
+    headers = ["client", "smallest eigenvalue", "used"]
+    caption = (
+        f"Smallest eigenvalue of every client's correlation matrix ({kind}), before projection."
+    )
+    return Section("The correlations", [*blocks, Table(headers, rows, caption)])
+
+
+def _blocks(graphs: Graphs) -> Section:
+    """Return how the variables fell into blocks that no edge can join."""
+    _, sizes = np.unique(graphs.arrays["blocks"], return_counts=True)
+    if sizes.size == 1:
+        text = "Screening found one block: nothing could be split."
+        if graphs.result.config.get("subsamples"):
+            text = "Screening was not used: every subsample would have blocks of its own."
+        elif graphs.result.config.get("screening") is False:
+            text = "Screening was off."
+        return Section("Blocks of variables", [Paragraph(text)])
+    single = int(np.sum(sizes == 1))
+    cost = float(np.sum((sizes / graphs.p) ** 3))
+    text = (
+        f"Screening split {graphs.p:,} variables into {sizes.size:,} blocks that no edge can join; "
+        f"the largest has {int(sizes.max()):,}, and {single:,} variables stand alone. An "
+        f"eigendecomposition by blocks takes about {cost:.2%} of the operations of a whole one."
+    )
+    size, count = np.unique(sizes, return_counts=True)
+    rows = [[int(s), int(n)] for s, n in zip(size[::-1], count[::-1], strict=True)]
+    return Section("Blocks of variables", [Paragraph(text), Table(["size", "blocks"], rows)])

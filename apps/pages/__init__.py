@@ -1,0 +1,7 @@
+"""What draws and writes pages: the report of a run, its figures, its graphs as files.
+
+Start with `report` (a run's page and the index of several) and `page` (the blocks it is made of);
+`privacy`, `rounds` and `repeat` are the sections that every study has, `wording` its words.
+`plots`, `curves`, `connectome` and `server_map` draw, in the one look of `figure`; `graphs` writes
+GraphML. A device imports nothing of this.
+"""

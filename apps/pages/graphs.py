@@ -1,0 +1,97 @@
+"""Learned graphs as files other tools open: GraphML, for Gephi, Cytoscape, igraph or networkx."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.common.metrics import LOOSE_EDGE_THRESHOLD, Vector, edges
+from apps.common.results import write_atomically
+
+# XML 1.0 has no way to write these, not even escaped.
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_FILE_NAME = re.compile(r"[^\w.-]+")
+
+
+def write_graphml(
+    path: Path,
+    weights: Vector,
+    variables: Sequence[str],
+    attributes: Mapping[str, NDArray[Any]] | None = None,
+    threshold: float = LOOSE_EDGE_THRESHOLD,
+) -> int:
+    """Write one undirected weighted graph as GraphML and return its number of edges.
+
+    Parameters
+    ----------
+    path : Path
+        The file, written whole or not at all.
+    weights : (p,)
+        Edge weights, the upper triangle in ``numpy.triu_indices(d, 1)`` order.
+    variables : d names
+        The nodes; all of them are written, with or without an edge.
+    attributes : name -> (p,)
+        What else is known of every pair, such as ``shared`` : bool. Kept for the edges only.
+    threshold : float
+        A pair is an edge where its weight exceeds this share of the largest.
+
+    Raises
+    ------
+    ValueError
+        Where two nodes bear one name, or a vector's length does not fit the number of nodes.
+    """
+    try:
+        import networkx
+    except ImportError as error:
+        raise ImportError("GraphML files need networkx: pip install 'trellis[laptop]'") from error
+    names = [_NOT_XML.sub("\ufffd", name) for name in variables]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"variable {twice!r} occurs twice; a graph's nodes need different names")
+    columns = {"weight": np.asarray(weights), **(attributes or {})}
+    pairs = len(names) * (len(names) - 1) // 2
+    for name, column in columns.items():
+        if column.shape != (pairs,):
+            raise ValueError(
+                f"{name} has shape {column.shape}; {len(names)} nodes have {pairs} pairs"
+            )
+    chosen = np.flatnonzero(edges(columns["weight"], threshold))
+    first, second = (ends[chosen].tolist() for ends in np.triu_indices(len(names), 1))
+    # tolist gives Python's own bool, int and float, the types GraphML knows.
+    values = zip(*(column[chosen].tolist() for column in columns.values()), strict=True)
+    graph = networkx.Graph(threshold=float(threshold))
+    graph.add_nodes_from(names)
+    graph.add_edges_from(
+        (names[a], names[b], dict(zip(columns, value, strict=True)))
+        for a, b, value in zip(first, second, values, strict=True)
+    )
+    buffer = io.BytesIO()
+    # The pure-Python writer: the file's bytes must not depend on lxml being installed.
+    networkx.write_graphml_xml(graph, buffer)
+    write_atomically(path, buffer.getvalue())
+    return int(chosen.size)
+
+
+def file_stems(names: Sequence[str], reserved: Sequence[str] = ()) -> list[str]:
+    """Return one safe, distinct file name (without suffix) for every name.
+
+    Letters, digits, ``.``, ``-`` and ``_`` stay; names that would meet in one file, on a file
+    system that ignores case as well, are numbered.
+    """
+    taken = {name.casefold() for name in reserved}
+    stems = []
+    for name in names:
+        stem = _NOT_FILE_NAME.sub("_", name).strip("._")[:80] or "client"
+        candidate, count = stem, 1
+        while candidate.casefold() in taken:
+            count += 1
+            candidate = f"{stem}-{count}"
+        taken.add(candidate.casefold())
+        stems.append(candidate)
+    return stems

@@ -1,0 +1,239 @@
+"""The HTML report of a run, made to be read by a scientist, and the index of several runs.
+
+What was learned, how it converged, what was sent, what privacy was spent, how to repeat it. The
+study writes the first part, from the blocks re-exported here; the rest is the same for all. A
+report is one file without references to the network; the same result gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from apps.common.results import RunResult, write_atomically
+from apps.pages.page import (
+    Badge,
+    Block,
+    Code,
+    Facts,
+    FigureBlock,
+    Gallery,
+    Heading,
+    Link,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+    cell,
+    document,
+    duration,
+    number,
+    size,
+)
+from apps.pages.privacy import privacy_section, spent
+from apps.pages.repeat import repeat_section
+from apps.pages.rounds import convergence_section
+from apps.pages.wording import Wording, counted
+
+__all__ = [
+    "Badge",
+    "Block",
+    "Code",
+    "Facts",
+    "FigureBlock",
+    "Gallery",
+    "Heading",
+    "Link",
+    "Notice",
+    "Paragraph",
+    "Section",
+    "Table",
+    "Wording",
+    "number",
+    "write_index",
+    "write_report",
+]
+
+_CLIENT_COLUMNS = {
+    "name": "client",
+    "count": "signals or samples",
+    "rounds": "rounds answered",
+    "failures": "failed or rejected",
+}
+_USUAL = Wording()
+
+
+def write_report(
+    result: RunResult, sections: Sequence[Section], path: Path, wording: Wording = _USUAL
+) -> Path:
+    """Write the report of one run.
+
+    Parameters
+    ----------
+    result : RunResult
+        The run; nothing else is read but the names of the files beside ``path``.
+    sections : the study's part
+        What was learned.
+    path : Path
+        The file, usually ``report.html`` in the run's folder; written whole or not at all.
+    wording : Wording
+        What the study calls its numbers.
+    """
+    parts = [
+        *sections,
+        convergence_section(result, wording),
+        _traffic(result),
+        privacy_section(result),
+        repeat_section(result, path.parent),
+    ]
+    links = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in parts)
+    body = [
+        _header(result, wording),
+        f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n</header>',
+        _warnings(result),
+        "<main>",
+        *(section.html() for section in parts),
+        "</main>",
+        "<footer>Written by Trellis. This file loads nothing from the network.</footer>",
+    ]
+    write_atomically(path, document(f"{result.study}: report", "\n".join(body)).encode())
+    return path
+
+
+def write_index(
+    results: Sequence[RunResult], path: Path, wordings: Mapping[str, Wording] | None = None
+) -> Path:
+    """Write the table of several runs, with links to the report of each.
+
+    ``wordings`` has what the studies call their numbers, by the studies' names.
+    """
+    rows = []
+    for result in results:
+        report = None if result.folder is None else result.folder / "report.html"
+        name: object = result.study
+        if report is not None and report.is_file():
+            name = Link(result.study, quote(Path(os.path.relpath(report, path.parent)).as_posix()))
+        shown = (wordings or {}).get(result.study, _USUAL).shown(result.headline)
+        headline = "; ".join(f"{name} {number(value)}" for name, value in shown.items())
+        rows.append(
+            [
+                name,
+                _badge(result),
+                headline,
+                len(result.metrics),
+                duration(result.seconds),
+                size(result.bytes_up),
+                size(result.bytes_down),
+                None if result.status == "failed" and not result.ledger else spent(result),
+            ]
+        )
+    failed = [result for result in results if result.status == "failed"]
+    summary = f"{len(results) - len(failed)} of {len(results)} runs without failure"
+    headers = ["study", "status", "result", "rounds", "time", "sent up", "sent down", "privacy"]
+    parts = [
+        '<header><p class="kicker">Trellis, federated graph learning under privacy</p>',
+        f'<h1>Studies</h1>\n<p class="lead">{escape(summary)}.</p></header>\n<main>',
+        Table(headers, rows, stack=True).html(),
+    ]
+    if failed:
+        blocks: list[Block] = []
+        for result in failed:
+            blocks.append(Heading(f"{result.study} (seed {result.seed}, {result.engine})"))
+            blocks.append(Code("\n".join(result.notes) or "no error was recorded"))
+        parts.append(Section("What failed", blocks).html())
+    noted = [result for result in results if result.notes and result.status != "failed"]
+    if noted:
+        lines = [[result.study, " ".join(result.notes)] for result in noted]
+        table = Table(["study", "to know before using the result"], lines, stack=True)
+        parts.append(Section("Warnings", [table]).html())
+    parts.append("</main>")
+    write_atomically(path, document("Trellis: studies", "\n".join(parts)).encode())
+    return path
+
+
+def _badge(result: RunResult) -> Badge:
+    return Badge(result.status, {"completed": "good", "failed": "bad"}.get(result.status, ""))
+
+
+def _header(result: RunResult, wording: Wording) -> str:
+    """Return the top of the page: the study, its status in one line, the headline numbers."""
+    many = f"{counted(len(result.metrics), 'round')} with {counted(len(result.clients), 'client')}"
+    line = (
+        f"{many} in {duration(result.seconds)}, engine {result.engine}, seed {result.seed}, "
+        f"started {result.started.replace('T', ' ').replace('Z', ' UTC')}"
+    )
+    numbers: dict[str, object] = {wording.label(k): v for k, v in result.headline.items()}
+    numbers["sent up"] = size(result.bytes_up)
+    numbers["sent down"] = size(result.bytes_down)
+    numbers["privacy spent"] = spent(result)
+    cards = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{cell(value)}</dd></div>"
+        for name, value in numbers.items()
+    )
+    return (
+        '<header>\n<p class="kicker">Trellis, federated graph learning under privacy</p>\n'
+        f"<h1>{escape(result.study)}</h1>\n"
+        f'<p class="lead">{cell(_badge(result))} {escape(line)}</p>\n'
+        f'<dl class="numbers">{cards}</dl>'
+    )
+
+
+def _warnings(result: RunResult) -> str:
+    if not result.notes:
+        return ""
+    title = "What went wrong" if result.status == "failed" else "To know before using this result"
+    items = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
+    return f'<aside class="notice"><h2>{title}</h2><ul>{items}</ul></aside>'
+
+
+def _traffic(result: RunResult) -> Section:
+    """Return the section on what was sent and who took part."""
+    rounds = max(len(result.metrics), 1)
+    # Where the rounds tell who answered, failed replies do not thin the average.
+    answers = sum(row.get("clients", len(result.clients)) for row in result.metrics)
+    answers = max(answers, 1.0)
+    failed = sum(row.get("failed", 0.0) for row in result.metrics)
+    up, down = result.bytes_up, result.bytes_down
+    table = Table(
+        ["", "in total", "bytes", "a round", "a client and round"],
+        [
+            ["up, client to server", size(up), up, size(up / rounds), size(up / answers)],
+            ["down, server to client", size(down), down, size(down / rounds), size(down / answers)],
+        ],
+    )
+    text = f"{number(answers)} replies were used over {counted(rounds, 'round')}; "
+    text += f"failed or rejected: {number(failed)}." if failed else "none failed."
+    blocks: list[Block] = [table, Paragraph(text)]
+    if result.clients:
+        blocks.append(_clients(result.clients))
+    return Section("What was sent", blocks)
+
+
+def _clients(clients: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of who took part: known columns first, then what a study adds."""
+    found = dict.fromkeys(key for client in clients for key in client)
+    first = [key for key in _CLIENT_COLUMNS if key in found or key == "name"]
+    more = [
+        key
+        for key in found
+        if key not in first
+        and all(isinstance(client.get(key), (int, float, str, type(None))) for client in clients)
+    ]
+    rows = [
+        [
+            _countable(client.get(key)) if key != "name" else str(client.get(key, index))
+            for key in (*first, *more)
+        ]
+        for index, client in enumerate(clients)
+    ]
+    headers = [_CLIENT_COLUMNS.get(key, key.replace("_", " ")) for key in (*first, *more)]
+    return Table(headers, rows, caption="Who took part.")
+
+
+def _countable(value: object) -> object:
+    """Return how many, where a client lists its failures one by one."""
+    return len(value) if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,90 @@
+"""A drawing of servers and the edges between them: who is large, who is lost, who hears whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.pages.figure import INK, QUIET, SHARED, plain, short, style
+from apps.pages.plots import circle, spring
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Matrix = NDArray[np.float64]
+
+NAMED = 40  # servers; more are drawn without names
+_ON_CIRCLE = 24
+_SMALLEST, _LARGEST = 40.0, 420.0  # areas of nodes, in square points
+
+
+@style()
+def server_map(
+    weights: Matrix,
+    names: Sequence[str],
+    sizes: Sequence[float],
+    alive: NDArray[np.bool_] | None = None,
+    *,
+    title: str = "",
+) -> Figure:
+    """Draw the graph of servers.
+
+    Parameters
+    ----------
+    weights : (P, P) symmetric, what servers give each other's models; its diagonal is not drawn. A
+        line's width follows its weight relative to the largest
+    names : P names
+    sizes : P numbers of clients; a node's area follows them
+    alive : (P,), servers that run; the others are hollow and their edges dashed
+    """
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    count = len(names)
+    up = np.ones(count, dtype=bool) if alive is None else np.asarray(alive, dtype=bool)
+    a, b = np.triu_indices(count, 1)
+    across = np.abs(weights[a, b])
+    place = circle(count) if count <= _ON_CIRCLE else spring(across, count, 0.0)
+    figure = Figure(figsize=(4.8, 4.4))
+    axes = figure.add_subplot()
+    joined = across > 0.0
+    a, b, relative = a[joined], b[joined], across[joined] / np.max(across, initial=1e-300)
+    lines = np.stack([place[a], place[b]], axis=1)
+    running = up[a] & up[b]
+    for group, colour, dashed in ((running, SHARED, False), (~running, QUIET, True)):
+        widths = np.round(0.5 + 3.0 * relative[group], 2)
+        drawn = LineCollection(list(lines[group]), colors=colour, linewidths=widths, alpha=0.75)
+        drawn.set_linestyle("dashed" if dashed else "solid")
+        axes.add_collection(drawn)
+    share = np.asarray(sizes, dtype=np.float64) / max(float(np.max(sizes, initial=0.0)), 1.0)
+    areas = np.round(_SMALLEST + (_LARGEST - _SMALLEST) * share, 1)
+    fill = [INK if running else "white" for running in up]
+    axes.scatter(
+        place[:, 0], place[:, 1], s=areas, c=fill, edgecolors=INK, linewidths=1.3, zorder=3
+    )
+    if count <= NAMED:
+        middle = place.mean(axis=0)
+        reach = max(float(np.ptp(place)) / 2.0, 1e-9)
+        for name, spot in zip(names, place, strict=True):
+            away = spot - middle
+            away = away / max(float(np.linalg.norm(away)), 1e-9) * 0.16 * reach
+            x, y = spot + away
+            side = "left" if away[0] > 0.05 * reach else "right" if away[0] < -0.05 * reach else ""
+            axes.text(x, y, plain(short(name)), ha=side or "center", va="center", fontsize=8)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.2)
+    axes.set_axis_off()
+    if title:
+        figure.suptitle(plain(title), x=0.02, ha="left", fontsize=10, fontweight="bold")
+    if not np.all(up):
+        dot = {"linestyle": "none", "marker": "o", "markersize": 8, "markeredgecolor": INK}
+        handles = [
+            Line2D([], [], markerfacecolor=colour, label=text, **dot)  # type: ignore[arg-type]
+            for colour, text in ((INK, "running"), ("white", "lost"))
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8.5)
+    return figure

@@ -1,0 +1,131 @@
+"""Where the time of a run goes: Flower's records and engine, arithmetic, masks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from apps.common.runner import run as run_study
+from apps.common.threads import one_blas_thread
+from apps.experiments.sweep import write_rows
+from privacy.secagg.protocol import ClientRound
+from privacy.secagg.server import ServerRound
+from privacy.secagg.server_masks import ServerMasks
+from strategies.server_graph import exchange as server_exchange
+from strategies.server_graph.post import Post
+
+from .. import client_app, server_app
+from ..config import ServerGraphConfig
+
+# Timers around the functions of each piece; a piece inside another counts once, as itself. What is
+# left of the rounds' time is the message API: records, copies, the in-process engine, checks.
+SETTING: dict[str, Any] = {"clients": 500, "servers": 10, "sample": 10, "method": "masked"}
+CASES = {"off": 500, "on": 50}  # secure aggregation of clients' updates: rounds
+REST = "Flower records and engine"
+PIECES: dict[str, list[tuple[Any, str]]] = {
+    "clients' arithmetic": [
+        (client_app, name) for name in ("generator", "draw_batches", "local_steps")
+    ],
+    "servers' arithmetic": [(Post, "exchange"), (server_app, "_evaluate")],
+    "masks between servers": [
+        (ServerMasks, "message"),
+        (ServerMasks, "meet"),
+        (server_exchange, "open_sum"),
+    ],
+    "masks of clients": [
+        *((ClientRound, name) for name in ("begin", "share", "deliver", "mask", "unmask")),
+        *((ServerRound, name) for name in ("take_advert", "close_keys", "take_sealed")),
+        *((ServerRound, name) for name in ("close_shares", "take_masked", "close_masked")),
+        *((ServerRound, name) for name in ("take_shares", "total")),
+    ],
+}
+
+
+class Stopwatch:
+    """Seconds by piece, each without the pieces inside it."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PIECES, 0.0)
+        self._inner: list[float] = []
+
+    def around(self, piece: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, its time counted."""
+
+        @wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            self._inner.append(0.0)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                took = time.perf_counter() - began
+                self.seconds[piece] += took - self._inner.pop()
+                if self._inner:
+                    self._inner[-1] += took
+
+        return timed
+
+
+@contextmanager
+def stopwatch() -> Iterator[Stopwatch]:
+    """Time the pieces for as long as the context lasts; for one thread."""
+    watch = Stopwatch()
+    before = []
+    try:
+        for piece, places in PIECES.items():
+            for owner, name in places:
+                kept = vars(owner)[name]
+                before.append((owner, name, kept))
+                method = isinstance(kept, classmethod)
+                timed = watch.around(piece, kept.__func__ if method else kept)
+                setattr(owner, name, classmethod(timed) if method else timed)
+        yield watch
+    finally:
+        for owner, name, kept in before:
+            setattr(owner, name, kept)
+
+
+def shares(secure: str, rounds: int, seed: int = 1) -> dict[str, float]:
+    """Return seconds by piece of a run's rounds, enrolment not counted, and ``total``."""
+    settings = {**SETTING, "secure-aggregation": secure, "rounds": rounds}
+    with one_blas_thread(), stopwatch() as watch:
+        result = run_study(ServerGraphConfig.study, settings, seed=seed)
+    total = sum(row["seconds"] for row in result.metrics)
+    rest = total - sum(watch.seconds.values())
+    return {REST: rest, **watch.seconds, "total": total}
+
+
+def speed(out: Path, console: Console) -> None:
+    """Write rounds a second and the shares of the time, of the paper's setting with 500 clients."""
+    log = logging.getLogger("trellis")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    rows: list[dict[str, Any]] = []
+    table = Table(title="500 clients, 10 servers, 100 updates a round, masked, in-process engine")
+    for column in ("secure aggregation", "rounds", "rounds/s", REST, *PIECES):
+        table.add_column(column)
+    try:
+        shares("on", 1)  # whatever is loaded late
+        for secure, rounds in CASES.items():
+            found = shares(secure, rounds)
+            total = found.pop("total")
+            row = {
+                "secure-aggregation": secure,
+                "rounds": rounds,
+                "rounds-a-second": rounds / total,
+            }
+            rows.append(row | {f"share, {piece}": s / total for piece, s in found.items()})
+            cells = [f"{seconds / total:.1%}" for seconds in found.values()]
+            table.add_row(secure, str(rounds), f"{rounds / total:.1f}", *cells)
+    finally:
+        log.setLevel(level)
+    console.print(table)
+    write_rows(out / "speed.csv", rows, console)

@@ -1,0 +1,313 @@
+"""What the server-graph study shows of a run: models, the servers' graph, methods side by side.
+
+Reads ``models`` (P, M), ``centroid`` (M,), ``combination`` (P, P), ``homes`` (K,), ``alive`` (P,),
+where it is known ``truth`` (M,), and the rounds' ``msd``, ``msd-servers``, ``epsilon-paper`` and
+``epsilon-sound``. Homes and who is alive are those of the last round.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.common.results import RunResult, write_atomically
+from apps.common.settings import ConfigError
+from apps.pages import plots
+from apps.pages.graphs import write_graphml
+from apps.pages.report import (
+    Block,
+    Facts,
+    FigureBlock,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+    Wording,
+    number,
+)
+from apps.pages.server_map import server_map
+from strategies.server_graph.failures import Outage, parse_failures
+from strategies.topology.files import SUFFIXES
+from strategies.topology.graph import Topology
+
+from ..config import ServerGraphConfig
+from ..problem import msd
+from ..release import NEIGHBOUR_LEARNS, WORRYING
+from ..simulate import Simulation, cost, simulate
+from ..truth import steady_state
+
+Array = NDArray[np.float64]
+
+WORDING = Wording(
+    labels={
+        "msd": "MSD of the centroid, dB",
+        "msd-servers": "MSD of single servers, dB",
+        "disagreement": "disagreement between servers",
+        "servers": "servers that run",
+        "spectral-gap": "spectral gap",
+        "between-servers": "bytes between servers",
+        "epsilon-paper": "epsilon by the paper's formula",
+        "epsilon-sound": "epsilon, corrected",
+    },
+    headline=("msd", "msd-servers", "disagreement", "epsilon-sound"),
+)
+SIDE_BY_SIDE = ("none", "hybrid", "iid", "masked")
+# What the methods side by side may take: about so many updates of 100 samples, a second or two.
+MOST_UPDATES = 40_000
+MOST_NUMBERS = 2_000_000  # K N M, of the synthetic data
+FEWEST_ROUNDS = 20
+_MARKS = 6
+_METHODS = {
+    "none": "Servers told each other their models as they are (method none).",
+    "hybrid": "Servers added graph-homomorphic noise to what they told each other, the paper's "
+    "(method hybrid): it cancels in the mean of all servers' models, not in a single one.",
+    "iid": "Servers added independent noise on every edge (method iid), which cancels nowhere.",
+    "masked": "Servers masked what they told each other (method masked): every model is as without "
+    "privacy, but where a server has one neighbour only, and noise stays on its edge.",
+    "fedavg": "One server had all clients (method fedavg): there is no graph.",
+}
+THREATS = {
+    "hybrid": "The adversary is a server that follows the protocol and looks at what it gets. It "
+    "sees psi_m + g_m, the same from m in all directions, so comparing with others gains it "
+    "nothing. It must not learn w_m: the noise is taken back there, and with w_m, the weights and "
+    "what m's other neighbours sent, psi_m follows exactly. Every client of m is sent w_m. A "
+    "server's own model stays noisy, and where the loss is no quadratic so does the mean, by a "
+    "power that grows as sigma^4.",
+    "masked": "The adversary is the same. It sees words that are uniform noise one by one, and "
+    "learns the weighted sum of its neighbours' models, which is what it computes anyway. All its "
+    "neighbours but one, together with it, learn the model of that one; a server with one "
+    "neighbour would learn that one's model, so noise stays on such an edge. It is no differential "
+    "privacy: what sums and models tell over many rounds is not bounded, and no epsilon is "
+    "claimed. A server that stops after others have masked costs the round.",
+}
+
+
+def sections(result: RunResult) -> list[Section]:
+    """Return the study's part of the report; see `apps.pages.report.write_report`."""
+    if "models" not in result.arrays:
+        return [Section("What was learned", [Paragraph("The run ended before a model was there.")])]
+    found = [_learned(result), _servers(result, _topology(result))]
+    if any("msd" in row for row in result.metrics):
+        found.append(_rounds(result))
+    if "truth" in result.arrays and not result.data:
+        found.append(_side_by_side(result))
+    return [*found, _privacy(result)]
+
+
+def export_graphs(result: RunResult, folder: Path) -> list[Path]:
+    """Write ``graphs/servers.graphml`` with weights, and ``models.csv``, a row a server."""
+    if "models" not in result.arrays:
+        return []
+    models, graph = result.arrays["models"], _topology(result)
+    upper = np.triu_indices(graph.servers, 1)
+    drawn, table = folder / "graphs" / "servers.graphml", folder / "models.csv"
+    write_graphml(drawn, graph.weights[upper], graph.names, threshold=0.0)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["server", *_parameters(result)])
+    for name, model in zip(graph.names, models.tolist(), strict=True):
+        writer.writerow([name, *model])
+    writer.writerow(["centroid", *result.arrays["centroid"].tolist()])
+    write_atomically(table, text.getvalue().encode())
+    return [drawn, table]
+
+
+def _topology(result: RunResult) -> Topology:
+    """Return the graph of the run; a ledger may know the names that a file gave its servers."""
+    weights = result.arrays["combination"]
+    known = [str(entry.get("name", "")) for entry in result.ledger.get("clients", [])]
+    names = known if len(known) == len(weights) else [f"server-{p}" for p in range(len(weights))]
+    setting = "one server" if _method(result) == "fedavg" else str(result.config.get("topology"))
+    rule = str(result.config.get("weights", "auto"))
+    if rule == "auto" and not setting.lower().endswith(SUFFIXES):  # as `topology` has it
+        rule = "metropolis"
+    return Topology(tuple(names), weights, rule, setting)
+
+
+def _method(result: RunResult) -> str:
+    return str(result.config.get("method", "hybrid"))
+
+
+def _parameters(result: RunResult) -> list[str]:
+    """Return names of the M parameters: the features where there is one each."""
+    size = result.arrays["centroid"].size
+    return result.variables if len(result.variables) == size else [f"w{i}" for i in range(size)]
+
+
+def _learned(result: RunResult) -> Section:
+    """Return the method and the findings in numbers."""
+    method, headline, alive = _method(result), result.headline, result.arrays["alive"]
+    blocks: list[Block] = [Paragraph(_METHODS.get(method, f"Method {method}."))]
+    if lost := [f"server {p}" for p in np.flatnonzero(~alive)]:
+        how = "went to others" if result.config.get("on-server-loss") == "rehome" else "are lost"
+        text = f"Not running at the end: {', '.join(lost)}. Their clients {how}."
+        blocks.append(Notice(f"{text} Numbers are of the servers that run."))
+    clients, size = len(result.arrays["homes"]), result.arrays["centroid"].size
+    text = f"{clients:,} clients, {alive.size:,} servers, a model of {size:,} parameters. "
+    if "msd" in headline:
+        text += (
+            "Mean-square deviation from the true minimiser, mean over the last half of the rounds: "
+            f"{headline['msd']:.1f} dB for the servers' mean model, {headline['msd-servers']:.1f} "
+            "dB for a single server's. "
+        )
+    text += f"The servers disagree by {number(headline.get('disagreement'))} at the end"
+    blocks.append(Paragraph(f"{text} (mean squared distance to their mean)."))
+    return Section("What was learned", blocks)
+
+
+def _servers(result: RunResult, graph: Topology) -> Section:
+    """Return the graph, drawn and in numbers, and the table of servers."""
+    arrays = result.arrays
+    alive, homes, models = arrays["alive"], arrays["homes"], arrays["models"]
+    clients = np.bincount(homes[homes >= 0], minlength=graph.servers)
+    caption = "A node's size is its number of clients, a line's width the weight of the edge."
+    caption += "" if np.all(alive) else " Hollow: not running at the end."
+    picture = server_map(graph.weights, graph.names, clients.tolist(), alive)
+    apart = np.sum((models - arrays["centroid"]) ** 2, axis=1).tolist()
+    columns: dict[str, Sequence[object]] = {
+        "server": graph.names,
+        "clients": clients.tolist(),
+        "neighbours": graph.degree.tolist(),
+        "squared distance to the centroid": apart,
+    }
+    if "truth" in arrays:
+        columns["MSD, dB"] = [msd(model, arrays["truth"]) for model in models]
+    if not np.all(alive):
+        columns["runs"] = alive.tolist()
+    about = graph.describe() | {"diameter": graph.diameter}
+    facts = {name.replace("-", " ").capitalize(): value for name, value in about.items()}
+    blocks: list[Block] = [
+        FigureBlock("The servers", plots.svg(picture, f"The graph of servers. {caption}"), caption),
+        Facts(facts),
+        Paragraph(
+            "The spectral gap is 1 - lambda: a round without gradients or noise shrinks the "
+            f"disagreement's root to {1.0 - graph.spectral_gap:.3f} of what it was, or less."
+        ),
+    ]
+    leaves = [graph.names[p] for p in np.flatnonzero(graph.degree == 1)]
+    if leaves and _method(result) == "masked":
+        text = f"{', '.join(leaves)}: one neighbour only. Masks cannot hide that one's model, so "
+        blocks.append(Notice(f"{text}noise of sigma stays on the edge; an edge more would end it."))
+    rows = list(zip(*columns.values(), strict=True))
+    table = Table(list(columns), rows, "The servers at the end of the run.")
+    return Section("The graph of servers", [*blocks, table])
+
+
+def _rounds(result: RunResult) -> Section:
+    """Return the MSD over the rounds, with the failures of servers."""
+    rows = result.metrics
+    x = [row.get("round", k + 1.0) for k, row in enumerate(rows)]
+    names = ("msd", "msd-servers")
+    lines = {WORDING.label(name): [row.get(name, np.nan) for row in rows] for name in names}
+    figure = plots.curves(x, lines, y_label="dB")
+    text = "Against the minimiser over the clients that have a server in the round."
+    outages = parse_failures(str(result.config.get("failures") or ""), len(result.arrays["alive"]))
+    events = _events(outages, int(x[-1]))
+    for at, what in events[:_MARKS]:
+        figure = plots.mark(figure, at, text=what)
+    if events:
+        text += " Dashed lines: servers that stop (-) or are back (+), by number."
+        text += f" The first {_MARKS} are marked." if len(events) > _MARKS else ""
+    svg = plots.svg(figure, f"Mean-square deviation against the round. {text}")
+    return Section("Deviation over the rounds", [FigureBlock("Mean-square deviation", svg, text)])
+
+
+def _events(outages: Sequence[Outage], last: int) -> list[tuple[float, str]]:
+    """Return what happens to servers, by round."""
+    found: dict[float, list[str]] = {}
+    for outage in outages:
+        found.setdefault(outage.first, []).append(f"-{outage.server}")
+        found.setdefault(outage.last + 1, []).append(f"+{outage.server}")
+    return [(at, " ".join(what)) for at, what in sorted(found.items()) if at <= last]
+
+
+def _side_by_side(result: RunResult) -> Section:
+    """Return the methods on this run's data, by simulation with its seed."""
+    title = "The methods side by side"
+    try:
+        config = ServerGraphConfig.from_settings(result.config)
+        rounds = affordable(config, len(result.metrics))
+        if rounds < min(FEWEST_ROUNDS, len(result.metrics)):
+            return Section(title, [Paragraph("Left out: on this much data it would take long.")])
+        rows, missing, settled = [], [], True
+        for method in SIDE_BY_SIDE:
+            other = replace(config, method=method, privacy="none")
+            try:
+                found = simulate(other, result.seed, rounds)
+            except ConfigError as error:
+                missing.append(f"{method}: {error}")
+                continue
+            rows.append([method, *_numbers(other, found), NEIGHBOUR_LEARNS[method]])
+            if method == "none":
+                settled = _settled(found.msd)
+    except (ConfigError, ValueError, OSError) as error:
+        return Section(title, [Paragraph(f"Left out: {error}")])
+    text = (
+        f"The same data, clients, batches and seed for all, {rounds:,} rounds, sigma "
+        f"{number(config.sigma)}; MSD is over the last half of them."
+    )
+    if rounds < len(result.metrics):
+        text += f" The run itself had {len(result.metrics):,} rounds, so its numbers differ."
+    if not settled:
+        text += " It was still falling: this compares the way, not where the methods end."
+    headers = ["method", WORDING.label("msd"), WORDING.label("msd-servers"), "messages a round"]
+    headers += ["bytes a round", "a neighbour of server m learns"]
+    notes: list[Block] = [Notice(f"Not run, {text}") for text in missing]
+    caption = "Messages and bytes are between servers, when all run; keys for masks are sent once."
+    return Section(title, [Paragraph(text), *notes, Table(headers, rows, caption)])
+
+
+def affordable(config: ServerGraphConfig, rounds: int) -> int:
+    """Return how many rounds a simulation may have, so that a report is there in a few seconds."""
+    samples = max(config.sample_counts())
+    if config.clients * samples * config.features > MOST_NUMBERS:
+        return 0
+    each = config.clients / config.servers
+    asked = config.servers * (min(config.sample, each) if config.sample else each)
+    batch = min(config.batch or samples, samples)
+    work = asked * (1.0 + config.local_steps * (samples + batch * config.features) / 1000.0)
+    return int(min(rounds, MOST_UPDATES / work))
+
+
+def _settled(decibels: Array) -> bool:
+    """Return whether the last quarter of the rounds is not wholly below the one before."""
+    third, last = np.array_split(decibels, 4)[2:]
+    return bool(last.size and last.max() >= third.min())
+
+
+def _numbers(config: ServerGraphConfig, found: Simulation) -> list[object]:
+    levels = [round(steady_state(x.tolist()), 2) for x in (found.msd, found.msd_servers)]
+    spent = cost(config, found.topology, 1)
+    return [*levels, spent.messages, spent.bytes]
+
+
+def _privacy(result: RunResult) -> Section:
+    """Return epsilon over the rounds, and who learns what."""
+    method, rows = _method(result), result.metrics
+    blocks: list[Block] = []
+    lines = {
+        WORDING.label(name): [row[name] for row in rows]
+        for name in ("epsilon-paper", "epsilon-sound")
+        if rows and all(name in row for row in rows)
+    }
+    if lines:
+        x = [row.get("round", k + 1.0) for k, row in enumerate(rows)]
+        figure = plots.curves(x, lines, y_label="epsilon", log_y=True)
+        figure = plots.level(figure, WORRYING, f"{WORRYING:g}: above, nobody is protected")
+        ends = ", ".join(f"{name} {number(line[-1])}" for name, line in lines.items())
+        text = f"In the end: {ends}. The paper takes an l2 bound where Laplace noise needs l1."
+        svg = plots.svg(figure, f"Epsilon against the round. {text}")
+        blocks.append(FigureBlock("Epsilon over the rounds", svg, text))
+    else:
+        why = f"method {method} does not rest on noise."
+        if method in ("hybrid", "iid"):
+            why = "it needs sigma > 0 and clip > 0, a bound on every sample's gradient."
+        blocks.append(Paragraph(f"No epsilon can be told: {why}"))
+    blocks.append(Facts({f"Threat model of {name}": told for name, told in THREATS.items()}))
+    return Section("Privacy between servers", blocks)

@@ -1,0 +1,123 @@
+"""What was released about whom in a run: a list of events a client, and what they add up to.
+
+Kept by the server from what clients report. It is the run's account, not a client's protection:
+that is the device's own ledger (`privacy.accounting.budget`), which the server cannot write to.
+Only releases that a client really made are counted, so a client that took part in fewer rounds
+spent less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from .composition import kairouz_composition
+from .events import PrivacyEvent
+from .totals import pld_epsilon, rdp_epsilon, total_epsilon, total_rho
+
+MODES = ("none", "paper", "sound")
+_VERSION = 2
+_MOST_OPINIONS, _MOST_EPSILON = 3, 100.0
+_MOST_EVENTS = 10_000  # a client must not be able to drown the account
+
+
+class Ledger:
+    """The events of every client of one run, and the totals.
+
+    Parameters
+    ----------
+    mode : the run's ``privacy`` setting
+    delta : the delta at which ``sound`` totals are given
+    """
+
+    def __init__(self, mode: str, delta: float = 1e-5) -> None:
+        if mode not in MODES:
+            raise ValueError(f"privacy={mode!r}: use one of {', '.join(MODES)}")
+        self.mode = mode
+        self.delta = delta
+        self._events: dict[str, dict[str, PrivacyEvent]] = {}
+
+    def commit(self, client: str, event: PrivacyEvent) -> None:
+        """Enter one release of ``client``; entering it again changes nothing.
+
+        Raises
+        ------
+        ValueError
+            For an event where nothing is released with noise, or for a known name with other
+            numbers.
+        """
+        if self.mode == "none":
+            raise ValueError(f"release {event.name!r} in a run without privacy")
+        known = self._events.setdefault(client, {})
+        if len(known) >= _MOST_EVENTS and event.name not in known:
+            raise ValueError(f"more than {_MOST_EVENTS} releases")
+        if known.setdefault(event.name, event) != event:
+            raise ValueError(f"release {event.name!r} was reported before with other numbers")
+
+    def events(self, client: str) -> list[PrivacyEvent]:
+        """Return the releases of one client."""
+        return list(self._events.get(client, {}).values())
+
+    def total(self, client: str) -> tuple[float, float]:
+        """Return (epsilon, delta) of all of one client's releases.
+
+        ``sound``: from the noise, by the tightest bound we can prove. ``paper``: (32) from the
+        claims, with the first release's delta as slack.
+        """
+        events = self.events(client)
+        if not events:
+            return 0.0, 0.0
+        if self.mode == "paper":
+            return kairouz_composition(
+                [e.epsilon for e in events], [e.delta for e in events], events[0].delta
+            )
+        return total_epsilon(events, self.delta), self.delta
+
+    def report(self, clients: Sequence[str], statement: Mapping[str, str]) -> dict[str, Any]:
+        """Return the ledger for ``run.json``: the statement of the claim, totals, every event."""
+        entries: list[dict[str, Any]] = []
+        for client in clients:
+            epsilon, delta = self.total(client)
+            events = self.events(client)
+            entry: dict[str, Any] = {"name": client, "epsilon": epsilon, "delta": delta}
+            if self.mode == "sound" and events:
+                entry["rho"] = total_rho(events)
+            entries.append({**entry, "events": [event.as_record() for event in events]})
+        self._add_opinions(entries)
+        worst = max(entries, key=lambda entry: entry["epsilon"], default=None)
+        totals = {} if worst is None else {"epsilon": worst["epsilon"], "delta": worst["delta"]}
+        return {"mode": self.mode, **statement, **totals, "clients": entries}
+
+    def _add_opinions(self, entries: Sequence[dict[str, Any]]) -> None:
+        """Add the totals by other accountants for the clients that spent most.
+
+        These take seconds for a long list of releases: with hundreds of clients they would take
+        longer than the run. Of a total far beyond any protection they cannot even be computed.
+        """
+        known: dict[tuple[float, float], dict[str, float]] = {}
+        for entry in sorted(entries, key=lambda entry: -entry["epsilon"]):
+            events = self.events(entry["name"])
+            spent = entry["epsilon"], entry.get("rho", 0.0)
+            if self.mode != "sound" or not events or entry["epsilon"] > _MOST_EPSILON:
+                continue
+            if spent not in known and len(known) < _MOST_OPINIONS:
+                known[spent] = {}
+                with suppress(ImportError):
+                    known[spent]["epsilon_rdp"] = rdp_epsilon(events, self.delta)
+                    known[spent]["epsilon_pld"] = pld_epsilon(events, self.delta)
+            entry |= known.get(spent, {})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the events as plain data, for a checkpoint."""
+        events = {c: [e.as_record() for e in named.values()] for c, named in self._events.items()}
+        return {"version": _VERSION, "mode": self.mode, "events": events}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore `state_dict`."""
+        if state.get("version") != _VERSION or state.get("mode") != self.mode:
+            raise ValueError("the ledger in the checkpoint belongs to another version or mode")
+        self._events = {
+            client: {r["name"]: PrivacyEvent.from_record(r) for r in records}
+            for client, records in state["events"].items()
+        }

@@ -1,0 +1,104 @@
+"""What several releases about the same data add up to.
+
+All totals are (epsilon, delta) for the neighbouring relation that the events' sensitivities were
+computed for, against an adversary who sees every release and may choose each one knowing the ones
+before. Releases of different clients' data do not add up: each client has its own total. Nothing is
+claimed about what is not an event.
+
+`total_epsilon` needs no library and is what a device uses. Gaussian releases compose exactly: seen
+together they are one Gaussian release with ratio sqrt(sum ratio_t^2), so the exact formula of Balle
+& Wang gives their total with nothing lost. (Not so discrete ones, whose delta is larger: they go by
+zCDP.) Pure releases add up, and everything is zCDP; the smallest valid bound is taken.
+`rdp_epsilon` and `pld_epsilon` ask Google's dp-accounting (``flwr[dp]``), as an independent opinion
+in the report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from privacy.mechanisms.gaussian import gaussian_epsilon
+
+from .events import GAUSSIAN, PURE, PrivacyEvent
+from .zcdp import zcdp_epsilon
+
+
+def total_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
+    """Return the smallest epsilon we can prove for all ``events`` together, at ``delta``."""
+    if not events:
+        return 0.0
+    pure = math.fsum(e.epsilon for e in events if e.mechanism in PURE)
+    normal = [e for e in events if e.mechanism in GAUSSIAN]
+    bounds = [total_zcdp_epsilon(events, delta)]
+    if not normal:
+        bounds.append(pure)
+    elif all(e.mechanism == "gaussian" for e in normal):
+        # (epsilon_1, delta) and (epsilon_2, 0) compose to (epsilon_1 + epsilon_2, delta).
+        bounds.append(gaussian_epsilon(1.0, delta, gaussian_ratio(events)) + pure)
+    return min(bounds)
+
+
+def gaussian_ratio(events: Sequence[PrivacyEvent]) -> float:
+    """Return the ratio of the one Gaussian release that all Gaussian ``events`` amount to."""
+    return math.sqrt(math.fsum(e.noise_ratio**2 for e in events if e.mechanism in GAUSSIAN))
+
+
+def total_rho(events: Sequence[PrivacyEvent]) -> float:
+    """Return the zCDP of all events: rho adds up."""
+    return math.fsum(e.rho for e in events)
+
+
+def total_zcdp_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
+    """Return epsilon at ``delta`` by way of zCDP."""
+    return zcdp_epsilon(total_rho(events), delta) if events else 0.0
+
+
+def rdp_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
+    """Return epsilon at ``delta`` by dp-accounting's Renyi accountant."""
+    library = _dp_accounting("dp_accounting")
+    accountant = _dp_accounting("dp_accounting.rdp").RdpAccountant()
+    if ratio := gaussian_ratio(events):
+        accountant.compose(library.GaussianDpEvent(1.0 / ratio))  # Renyi divergences add up
+    if rest := math.fsum(e.rho for e in events if e.mechanism not in GAUSSIAN):
+        accountant.compose(library.ZCDpEvent(rest))
+    return float(accountant.get_epsilon(delta)) if events else 0.0
+
+
+def pld_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
+    """Return epsilon at ``delta`` by dp-accounting's privacy loss distributions.
+
+    A pure mechanism other than Laplace's enters as the worst one with its epsilon.
+    """
+    if not events:
+        return 0.0
+    distributions = _dp_accounting("dp_accounting.pld.privacy_loss_distribution")
+    parameters = _dp_accounting("dp_accounting.pld.common").DifferentialPrivacyParameters
+
+    parts = []
+    if ratio := gaussian_ratio(events):
+        parts.append(distributions.from_gaussian_mechanism(1.0 / ratio))
+    pure = Counter((e.mechanism == "laplace", e.epsilon) for e in events if e.mechanism in PURE)
+    for (is_laplace, epsilon), times in pure.items():
+        one = (
+            distributions.from_laplace_mechanism(1.0 / epsilon)
+            if is_laplace
+            else distributions.from_privacy_parameters(parameters(epsilon, 0.0))
+        )
+        parts.append(one.self_compose(times) if times > 1 else one)
+    whole, *others = parts
+    for other in others:
+        whole = whole.compose(other)
+    return float(whole.get_epsilon_for_delta(delta))
+
+
+def _dp_accounting(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            "this total needs dp-accounting: pip install 'trellis[laptop]'"
+        ) from error

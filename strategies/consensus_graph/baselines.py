@@ -1,0 +1,112 @@
+"""The baselines of consensus-graph: learning alone (IGL) and one graph for all (FedAvg)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, RecordDict
+from numpy.typing import NDArray
+
+from strategies.core import wire
+from strategies.core.base import Client, Row, StudyError
+from strategies.core.sums import SumStrategy
+
+from .strategy import ConsensusGraph, GraphReply, Vector, first_graph, relative_change
+
+
+class IndependentGraphs(ConsensusGraph):
+    """Every client learns alone (method ``igl``); there is no consensus, it stays zero."""
+
+    def pull(self, client: int) -> float:
+        """Return 0: nothing pulls."""
+        return 0.0
+
+    def settled(self, row: Row) -> bool:
+        """Return whether clients are done: after one round where they solve exactly."""
+        return bool(np.all(self.seen)) if not self.send_own else super().settled(row)
+
+    def combine(self, replies: Mapping[int, GraphReply]) -> None:
+        """Learn no consensus."""
+        self.consensus = np.zeros_like(self.consensus)
+        self.gamma = np.zeros_like(self.gamma)
+
+    def objective(self, local: Vector) -> float:
+        """Return the sum of the clients' objectives."""
+        return float(np.sum(local))
+
+
+class AveragedGraph(SumStrategy):
+    """One graph for all clients (method ``fedavg``): the minimiser of (36).
+
+    Averaging full local solutions does not minimise (36): every client drifts to its own optimum.
+    Clients' parts of (36) differ in a linear term only, the slope 2 zbar_i. Clients send their
+    slopes with their graphs and are sent the mean slope, to put in the place of their own (the
+    control variates of SCAFFOLD); with exact local solves the second round is exact.
+
+    A reply is N_i times the client's graph, slope and objective, and N_i: only sums over clients
+    are used, so they can be gathered by secure aggregation. In the clear a slope tells the server
+    zbar_i itself.
+
+    Parameters
+    ----------
+    send_own : also send the shared graph as the start of gradient steps
+    """
+
+    def __init__(self, *args: Any, send_own: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.send_own = send_own
+
+    def begin(self, clients: Sequence[Client]) -> None:
+        """Start from the complete graph with equal weights."""
+        self.consensus = first_graph(clients)
+        self.slope = np.zeros(0)  # not known before the first round
+        counts = np.array([client.count for client in clients], dtype=np.float64)
+        self.gamma = counts / np.sum(counts)
+
+    @property
+    def weights(self) -> Vector:
+        """Every client's graph (I, p), the same for all."""
+        return np.tile(self.consensus, (len(self.gamma), 1))
+
+    def layout(self) -> dict[str, tuple[int, ...]]:
+        """Return what a client replies with."""
+        p = self.consensus.shape
+        return {"weights": p, "slope": p, "objective": (1,), "count": (1,)}
+
+    def payload(self, server_round: int, client: int) -> RecordDict:
+        """Return the shared graph and the mean slope."""
+        arrays = {"consensus": self.consensus}
+        if self.slope.size:
+            arrays["slope"] = self.slope
+        if self.send_own:
+            arrays["own"] = self.consensus
+        order = ConfigRecord({"round": server_round, "pull": 0.0})
+        return RecordDict({"arrays": wire.record(arrays), "order": order})
+
+    def update_from_sum(
+        self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]
+    ) -> Row:
+        """Take the means over the clients that answered, weighted by their numbers of signals."""
+        count = float(total["count"][0])
+        if not count > 0.0:
+            raise StudyError(f"round {server_round}: the clients' counts sum to {count:g}")
+        before = self.consensus
+        self.consensus = np.maximum(total["weights"] / count, 0.0)
+        self.slope = total["slope"] / count
+        return {
+            "change": relative_change(self.consensus, before),
+            "consensus-edges": float(np.count_nonzero(self.consensus)),
+            "objective": float(total["objective"][0]) / count,
+        }
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the next round."""
+        return {"consensus": self.consensus, "weights": self.weights, "slope": self.slope}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back `state`."""
+        if state["consensus"].shape != self.consensus.shape:
+            raise ValueError(f"consensus in the checkpoint has shape {state['consensus'].shape}")
+        self.consensus, self.slope = state["consensus"].copy(), state["slope"].copy()

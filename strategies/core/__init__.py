@@ -1,0 +1,6 @@
+"""The machinery that every strategy stands on.
+
+Start with `base`: enrolment, rounds, sampling, stopping, resuming. `sums` is for rules that are
+sums over clients, and gets secure aggregation by `secure`. `exchange` sends and gathers, `wire` is
+what messages look like, `checkpoint` what is kept on disk.
+"""

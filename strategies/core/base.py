@@ -1,0 +1,345 @@
+"""What every study's strategy shares: enrolment, rounds, bad replies, stopping, checkpoints.
+
+A strategy for a new study subclasses `StudyStrategy` and writes five small methods:
+
+    begin(clients)               set up the arrays once the clients are known
+    payload(round, client)       the record sent to one client in one round
+    read_reply(client, content)  check one client's reply; an error (BadReply) rejects it
+    update(round, replies)       the update rule; returns the round's metrics
+    state() / restore(...)       the arrays a checkpoint must hold
+
+The rest is here: one query round to enrol clients, one message a client and round, replies matched
+by message, clients that fail or answer nonsense named and passed over, stopping by tolerance, a
+checkpoint after every round.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import NDArray
+
+from privacy.accounting.events import PrivacyEvent
+from privacy.accounting.ledger import Ledger
+
+from . import wire
+from .checkpoint import Checkpoint, CheckpointError, Snapshot
+from .enrolment import Client, StudyError, enrol
+from .exchange import Answers, exchange
+from .wire import BadReply
+
+__all__ = ["BadReply", "Client", "RoundPlan", "Row", "StudyError", "StudyStrategy"]
+
+log = logging.getLogger("trellis.strategy")
+
+Reply = TypeVar("Reply")
+Row = dict[str, float]
+
+_ROUNDS_TO_COME_BACK = 3
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """How long and with whom to run."""
+
+    rounds: int
+    tolerance: float
+    clients: int
+    sample: int = 0
+    timeout: float = 3600.0
+    enrol_timeout: float = 120.0
+
+
+@dataclass
+class _Progress:
+    rows: list[Row] = field(default_factory=list)
+    quiet_rounds: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    converged: bool = False
+
+
+class StudyStrategy(Strategy, Generic[Reply]):
+    """A Flower strategy with one record a node, bad replies rejected, and checkpoints.
+
+    Parameters
+    ----------
+    plan : rounds, tolerance, participation, time limits
+    ledger : where clients' releases are entered
+    sampler : generator of a round's random choices, for client sampling
+    checkpoint : where to keep snapshots; None keeps none
+    on_round : called with every round's metrics
+    evaluate : called with `state` after every round; returns more metrics, from a known truth
+    on_enrolled : called with the clients before the first round
+    """
+
+    def __init__(
+        self,
+        plan: RoundPlan,
+        *,
+        ledger: Ledger | None = None,
+        sampler: Callable[[int], np.random.Generator] | None = None,
+        checkpoint: Checkpoint | None = None,
+        on_round: Callable[[Row], None] | None = None,
+        evaluate: Callable[[Mapping[str, NDArray[Any]]], Row] | None = None,
+        on_enrolled: Callable[[Sequence[Client]], None] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.ledger = ledger or Ledger("none")
+        self.sampler = sampler or np.random.default_rng
+        self.checkpoint = checkpoint
+        self.on_round = on_round or (lambda row: None)
+        self.evaluate = evaluate or (lambda state: {})
+        self.on_enrolled = on_enrolled or (lambda clients: None)
+        self.clients: list[Client] = []
+        self.refusals: list[str] = []
+        self.progress = _Progress()
+        self._asked: dict[int, Message] = {}
+
+    # --- what a study writes -----------------------------------------------------------------
+
+    @abstractmethod
+    def begin(self, clients: Sequence[Client]) -> None:
+        """Set up the strategy's arrays for these clients."""
+
+    @abstractmethod
+    def payload(self, server_round: int, client: int) -> RecordDict:
+        """Return what one client is sent in one round."""
+
+    @abstractmethod
+    def read_reply(self, client: int, content: RecordDict) -> Reply:
+        """Return one client's reply, checked; raise `BadReply` to reject it."""
+
+    @abstractmethod
+    def update(self, server_round: int, replies: Mapping[int, Reply]) -> Row:
+        """Apply the update rule to the round's good replies; return metrics, ``change`` in them."""
+
+    @abstractmethod
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return every array that the next round depends on."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what `state` returned; called after `begin`."""
+
+    # --- the run -----------------------------------------------------------------------------
+
+    def run(self, grid: Grid, *, resume: bool = False) -> None:
+        """Enrol the clients and run rounds until the tolerance or the last round is reached."""
+        snapshot = self.checkpoint.load() if self.checkpoint and resume else None
+        if self.checkpoint and not resume:
+            self.checkpoint.clear()
+        plan = self.plan
+        enrolled = enrol(grid, plan.clients, plan.timeout, plan.enrol_timeout)
+        self.clients, self.refusals = enrolled.clients, enrolled.refusals
+        self.progress.bytes_up += enrolled.traffic.bytes_up
+        self.progress.bytes_down += enrolled.traffic.bytes_down
+        self.on_enrolled(self.clients)
+        self.begin(self.clients)
+        first = 1
+        if snapshot is not None:
+            self._restore(snapshot)
+            first = snapshot.server_round + 1
+            log.info("resumed after round %d", snapshot.server_round)
+        for server_round in range(first, self.plan.rounds + 1):
+            if self.progress.converged or self.exhausted():
+                break
+            self._round(grid, server_round)
+
+    def _round(self, grid: Grid, server_round: int) -> None:
+        began = time.monotonic()
+        row = {"round": float(server_round), **self.gather(grid, server_round)}
+        row["seconds"] = time.monotonic() - began
+        self.progress.rows.append(row)
+        self.progress.converged = self._has_converged(row)
+        if self.checkpoint:
+            last = self.progress.converged or self.exhausted() or server_round == self.plan.rounds
+            if last or self.checkpoint.due():
+                self.checkpoint.save(self._snapshot(server_round))
+        log.info(
+            "round %d: %d clients answered, %d failed, change %.3g",
+            *(server_round, row["clients"], row["failed"], row["change"]),
+        )
+        self.on_round(row)
+
+    def gather(self, grid: Grid, server_round: int) -> Row:
+        """Ask the round's clients, take their replies, return the round's metrics."""
+        self.configure_train(server_round, ArrayRecord(), ConfigRecord(), grid)
+        return self._take(server_round, exchange(grid, self._asked, self.plan.timeout))
+
+    def _take(self, server_round: int, answers: Answers) -> Row:
+        """Check every reply, apply the update rule, count what happened."""
+        replies: dict[int, Reply] = {}
+        for client in sorted(answers.content):
+            try:
+                replies[client] = self.read_reply(client, answers.content[client])
+                self._enter_releases(client, answers.content[client])
+            except Exception as error:
+                replies.pop(client, None)
+                answers.failures[client] = f"reply rejected: {error}"
+        self._note_failures(server_round, answers)
+        if not replies and self.needs_reply():
+            raise StudyError(
+                f"round {server_round}: no usable reply. " + self._reasons(answers.failures)
+            )
+        return self._row(answers, list(replies), self.update(server_round, replies))
+
+    def _note_failures(self, server_round: int, answers: Answers) -> None:
+        for client, reason in sorted(answers.failures.items()):
+            known = self.clients[client]
+            known.failures += 1
+            known.last_failure = reason
+            log.warning("round %d: client %s left out: %s", server_round, known.name, reason)
+
+    def _row(self, answers: Answers, answered: Sequence[int], metrics: Row) -> Row:
+        """Count who answered and what was sent; return the round's metrics."""
+        for client in answered:
+            self.clients[client].rounds += 1
+        self.progress.bytes_up += answers.bytes_up
+        self.progress.bytes_down += answers.bytes_down
+        return {
+            "clients": float(len(answered)),
+            "failed": float(len(answers.failures)),
+            "bytes-up": float(answers.bytes_up),
+            "bytes-down": float(answers.bytes_down),
+            **metrics,
+            **self.evaluate(self.state()),
+        }
+
+    def _enter_releases(self, client: int, content: RecordDict) -> None:
+        for key, item in content.items():
+            if key.startswith("privacy.") and isinstance(item, ConfigRecord):
+                event = PrivacyEvent.from_record(dict(item))
+                self.ledger.commit(self.clients[client].name, event)
+
+    def needs_reply(self) -> bool:
+        """Return whether a round without any usable reply ends the run."""
+        return True
+
+    def settled(self, row: Row) -> bool:
+        """Return whether another round would change nothing that matters."""
+        return row["change"] <= self.plan.tolerance
+
+    def exhausted(self) -> bool:
+        """Return whether to stop though nothing is settled, before the plan's last round."""
+        return False
+
+    def shortfall(self) -> str:
+        """Return, for a run that stopped early, what is still above the tolerance."""
+        change = self.progress.rows[-1]["change"] if self.progress.rows else float("nan")
+        return f"a relative change of {change:.2g}"
+
+    def _has_converged(self, row: Row) -> bool:
+        # With sampling a quiet round says little: wait until everyone had a turn. So does one with
+        # failures: give the clients that failed a chance to come back.
+        needed = -(-len(self.clients) // self.plan.sample) if self.plan.sample else 1
+        if row["failed"]:
+            needed += _ROUNDS_TO_COME_BACK
+        quiet = self.settled(row)
+        self.progress.quiet_rounds = self.progress.quiet_rounds + 1 if quiet else 0
+        return self.plan.tolerance > 0.0 and self.progress.quiet_rounds >= needed
+
+    # --- Flower's strategy interface ---------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Make the round's messages, one record a node."""
+        self._asked = {
+            client: Message(
+                self.payload(server_round, client),
+                self.clients[client].node_id,
+                "train",
+                group_id=str(server_round),
+            )
+            for client in self.participants(server_round)
+        }
+        return list(self._asked.values())
+
+    def participants(self, server_round: int) -> list[int]:
+        """Return the clients asked in this round."""
+        everyone = len(self.clients)
+        if not self.plan.sample or self.plan.sample >= everyone:
+            return list(range(everyone))
+        chosen = self.sampler(server_round).choice(everyone, self.plan.sample, replace=False)
+        return sorted(int(client) for client in chosen)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Take the replies to the messages `configure_train` made."""
+        asked = {m.metadata.message_id: client for client, m in self._asked.items()}
+        answers = Answers()
+        for reply in replies:
+            client = asked.pop(reply.metadata.reply_to_message_id, None)
+            if client is not None:
+                answers.take(client, reply)
+        answers.failures |= dict.fromkeys(asked.values(), "no reply")
+        row = self._take(server_round, answers)
+        return wire.record(self.state()), MetricRecord(dict(row))
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask for no evaluation: clients report what they know with their update."""
+        return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return nothing, as nothing was asked."""
+        return None
+
+    def start(self, grid: Grid, *args: Any, **kwargs: Any) -> Result:
+        """Run the study (Flower's entry point); see `run`."""
+        self.summary()
+        self.run(grid)
+        result = Result()
+        result.arrays = wire.record(self.state())
+        for row in self.progress.rows:
+            result.train_metrics_clientapp[int(row["round"])] = MetricRecord(dict(row))
+        return result
+
+    def summary(self) -> None:
+        """Log what is about to run."""
+        log.info("%s: %s", type(self).__name__, self.plan)
+
+    # --- checkpoints -------------------------------------------------------------------------
+
+    def _snapshot(self, server_round: int) -> Snapshot:
+        facts = {
+            "progress": vars(self.progress),
+            "clients": [vars(client) for client in self.clients],
+            "ledger": self.ledger.state_dict(),
+        }
+        return Snapshot(server_round, self.state(), facts)
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        before = [Client(**entry) for entry in snapshot.facts["clients"]]
+        # Node ids are new in every run; names and partitions are not.
+        if [(c.name, c.count) for c in before] != [(c.name, c.count) for c in self.clients]:
+            raise CheckpointError(
+                f"the checkpoint is of clients {[c.name for c in before]}, now there are "
+                f"{[c.name for c in self.clients]}, or their number of records changed"
+            )
+        for client, old in zip(self.clients, before, strict=True):
+            client.rounds, client.failures = old.rounds, old.failures
+            client.last_failure = old.last_failure
+        self.progress = _Progress(**snapshot.facts["progress"])
+        self.ledger.load_state_dict(snapshot.facts["ledger"])
+        self.restore(snapshot.arrays)
+        # A resumed run may be given a stricter tolerance or more rounds.
+        if self.progress.converged and self.progress.rows:
+            self.progress.converged = self.settled(self.progress.rows[-1])
+
+    def _reasons(self, failures: Mapping[int, str]) -> str:
+        return " | ".join(f"{self.clients[c].name}: {text}" for c, text in sorted(failures.items()))

@@ -1,0 +1,203 @@
+"""The messages of joint-precision, both ends of each: what is sent, and what is accepted.
+
+    screening   down  the threshold                 up  the entries of S above it
+    a step      down  Psi - U, Psi (its zeros as bits), the blocks' labels
+                up    Omega, and this client's terms of the certificate
+
+Matrices travel as packed upper triangles (see `Blocks`), in float64 or float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from strategies.core import wire
+from strategies.core.wire import BadReply
+
+from .blocks import Blocks
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Arrays = Mapping[str, NDArray[Any]]
+
+_LARGEST_CORRELATION = 1.0 + 1e-6
+_ROUNDING = 1e-3  # float32 may push an entry past what its diagonal allows
+
+
+@dataclass(frozen=True)
+class Screened:
+    """A client's correlations (q,) that may matter, and which pairs (q,) they belong to."""
+
+    pairs: NDArray[np.integer]
+    correlations: Vector
+    smallest: float
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A client's Omega (m,), its terms of the certificate, and how long it took."""
+
+    omega: Vector
+    loss: float
+    log_det: float
+    smallest: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StepOrder:
+    """What a client is asked: a step from ``point`` with certificate at ``psi``."""
+
+    blocks: Blocks
+    psi: Vector
+    point: Vector
+    ratio: float
+    replicate: int
+    certify: bool
+
+
+# --- down ------------------------------------------------------------------------------------
+
+
+def screening_order(server_round: int, cut: float) -> RecordDict:
+    """Return the question for the entries of |S| above ``cut``."""
+    order = ConfigRecord({"round": server_round, "task": "screen", "cut": cut})
+    return RecordDict({"order": order})
+
+
+def step_order(
+    server_round: int,
+    psi: Vector,
+    point: Vector,
+    ratio: float,
+    replicate: int,
+    certify: bool,
+    labels: NDArray[np.int32] | None,
+    dtype: str,
+) -> RecordDict:
+    """Return the question for a client's step; ``labels`` where there is more than one block."""
+    nonzero = psi != 0.0
+    arrays = {
+        "point": point.astype(dtype),
+        "support": np.packbits(nonzero),
+        "nonzero": psi[nonzero].astype(dtype),
+    }
+    if labels is not None:
+        arrays["labels"] = labels
+    order = ConfigRecord(
+        {
+            "round": server_round,
+            "task": "step",
+            "ratio": ratio,
+            "replicate": replicate,
+            "certify": certify,
+        }
+    )
+    return RecordDict({"arrays": wire.record(arrays), "order": order})
+
+
+def read_step_order(content: RecordDict, variables: int) -> StepOrder:
+    """Return a client's view of `step_order`."""
+    arrays = wire.arrays(content["arrays"])
+    blocks = Blocks.of(arrays["labels"]) if "labels" in arrays else Blocks.whole(variables)
+    point = arrays["point"].astype(np.float64)
+    psi = np.zeros(blocks.size)
+    psi[np.unpackbits(arrays["support"], count=blocks.size).astype(bool)] = arrays["nonzero"]
+    order = content.config_records["order"]
+    ratio, replicate = float(order["ratio"]), int(order["replicate"])  # type: ignore[arg-type]
+    return StepOrder(blocks, psi, point, ratio, replicate, bool(order.get("certify", True)))
+
+
+# --- up --------------------------------------------------------------------------------------
+
+
+def screening_reply(correlation: Matrix, cut: float, smallest: float, dtype: str) -> RecordDict:
+    """Return the entries of a client's S whose size is above ``cut``."""
+    values = correlation[np.triu_indices(len(correlation), 1)]
+    pairs = np.flatnonzero(np.abs(values) > cut)
+    kind = np.int32 if values.size < 2**31 else np.int64
+    arrays = {"pairs": pairs.astype(kind), "correlations": values[pairs].astype(dtype)}
+    metrics = MetricRecord({"smallest-eigenvalue": smallest})
+    return RecordDict({"arrays": wire.record(arrays), "metrics": metrics})
+
+
+def read_screening(content: RecordDict, variables: int, dtype: str) -> Screened:
+    """Return a client's correlations, checked."""
+    arrays, metrics = _content(content)
+    most = variables * (variables - 1) // 2
+    pairs = _named(arrays, "pairs")
+    if pairs.ndim != 1 or pairs.dtype.kind != "i" or pairs.size > most:
+        raise BadReply(f"pairs is {pairs.dtype} of shape {pairs.shape}")
+    inside = not pairs.size or (np.min(pairs) >= 0 and np.max(pairs) < most)
+    if not inside or np.any(np.diff(pairs) <= 0):
+        raise BadReply(f"pairs must rise from 0 or more to {most - 1} or less")
+    values = _reals(arrays, "correlations", pairs.size, dtype)
+    if np.max(np.abs(values), initial=0.0) > _LARGEST_CORRELATION:
+        raise BadReply(f"a correlation of {np.max(np.abs(values)):g}")
+    return Screened(pairs, values, metrics["smallest-eigenvalue"])
+
+
+def step_reply(step: Stepped, dtype: str) -> RecordDict:
+    """Return a client's step."""
+    metrics = MetricRecord(
+        {
+            "loss": step.loss,
+            "log-det": step.log_det,
+            "smallest-eigenvalue": step.smallest,
+            "seconds": step.seconds,
+        }
+    )
+    arrays = wire.record({"omega": step.omega.astype(dtype)})
+    return RecordDict({"arrays": arrays, "metrics": metrics})
+
+
+def read_step(content: RecordDict, blocks: Blocks, dtype: str) -> Stepped:
+    """Return a client's step, checked: a plausible matrix of the right size, possible terms."""
+    arrays, metrics = _content(content)
+    omega = _reals(arrays, "omega", blocks.size, dtype)
+    _refuse_indefinite(omega, blocks)
+    loss, log_det = metrics["loss"], metrics["log-det"]
+    # A Psi that is not positive definite has an infinite loss; the other infinity is impossible.
+    if not (loss > -np.inf and log_det < np.inf):
+        raise BadReply(f"terms of the certificate are {loss} and {log_det}")
+    return Stepped(omega, loss, log_det, metrics["smallest-eigenvalue"], metrics["seconds"])
+
+
+def _content(content: RecordDict) -> tuple[Arrays, dict[str, float]]:
+    metrics = {k: float(v) for k, v in content.metric_records["metrics"].items()}  # type: ignore[arg-type]
+    if not np.isfinite(metrics["smallest-eigenvalue"]):
+        raise BadReply("smallest-eigenvalue is not finite")
+    return wire.arrays(content["arrays"]), metrics
+
+
+def _named(arrays: Arrays, name: str) -> NDArray[Any]:
+    if name not in arrays:
+        raise BadReply(f"{name} is missing")
+    return arrays[name]
+
+
+def _reals(arrays: Arrays, name: str, size: int, dtype: str) -> Vector:
+    array = _named(arrays, name)
+    if array.dtype == np.dtype(dtype):
+        array = array.astype(np.float64)
+    wire.check_reals(array, name, (size,))
+    return array
+
+
+def _refuse_indefinite(omega: Vector, blocks: Blocks) -> None:
+    """Refuse what cannot be positive definite, as far as single entries tell."""
+    rows, columns = blocks.ends
+    diagonal = np.ones(blocks.variables)
+    diagonal[rows[blocks.diagonal]] = omega[blocks.diagonal]
+    if np.min(diagonal) <= 0.0:
+        raise BadReply(f"omega has {np.min(diagonal):g} on its diagonal")
+    off = blocks.off_diagonal
+    largest = np.sqrt(diagonal[rows[off]] * diagonal[columns[off]])
+    if np.any(np.abs(omega[off]) > (1.0 + _ROUNDING) * largest):
+        raise BadReply("omega has an entry larger than a positive definite matrix can have")

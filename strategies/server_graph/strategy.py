@@ -1,0 +1,274 @@
+"""The strategy of server-graph [RS]: P servers, each with its clients, combine over their graph.
+
+A round i:
+
+    w_{p,k,i} = E gradient steps from w_{p,i-1}                 client k of server p, (6)
+    psi_p = mean over the clients that answered                 server p, (7)
+    w_p = sum_m a_mp (psi_m + g_mp)                             servers among themselves, (8)
+
+The servers are logical, inside one ServerApp. What they tell each other goes through `Post` and
+through nothing else, so that each can move to a machine of its own. A server whose clients all
+failed keeps its model as psi. A server that is down keeps its model until it is back; the others
+combine by the matrix of the survivors, `Topology.without`.
+
+With ``secure`` every server learns the sum of its clients' models only (23). A server that is to
+ask fewer than three cannot: the round is refused before anyone is asked. Where so many of those
+asked fail that there is no sum, the server keeps its model as psi.
+
+Arrays: ``models`` (P, M).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from privacy.secagg.protocol import FEWEST
+from strategies.core import wire
+from strategies.core.base import Client, Row, StudyError, StudyStrategy
+from strategies.core.exchange import Answers
+from strategies.core.secure import SecureSum
+from strategies.topology.clients import drawn_by_server
+from strategies.topology.graph import Topology
+
+from .exchange import Server
+from .failures import Outage, alive, homes_now
+from .post import Post
+
+log = logging.getLogger("trellis.strategy")
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+_DIVERGED = 1e50  # before clients refuse such a model without knowing why
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """Who serves whom.
+
+    Attributes
+    ----------
+    topology : the servers' graph and its combination matrix
+    outages : servers that stop
+    rehome : whether clients of a server that is down go to others
+    """
+
+    topology: Topology
+    outages: tuple[Outage, ...] = ()
+    rehome: bool = False
+
+
+class ServerGraph(StudyStrategy[Vector]):
+    """One model over a graph of servers.
+
+    Parameters
+    ----------
+    servers : the graph, failures
+    exchange : the P servers and how they disguise what they send, `server_exchange.servers`
+    secure : makes the secure sums of servers' clients; None takes updates in the clear
+    epsilons : privacy spent up to a round by a model of a size, for the round's metrics
+
+    `first_model` (M,), where all servers start, is set before the first round, when the clients'
+    variables are known.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        servers: ServerPlan,
+        exchange: Sequence[Server],
+        secure: Callable[[], SecureSum] | None = None,
+        epsilons: Callable[[int, int], Row] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.servers = servers
+        self.post = Post()
+        self._exchange = exchange
+        # One session for all servers, as a client keeps to one: it may be re-homed.
+        self._secure = None if secure is None else secure()
+        self._epsilons = epsilons or (lambda server_round, size: {})
+        self.first_model = np.zeros(0)
+        self.current_round = 0
+        self._matrices: dict[bytes, Matrix] = {}
+        self._homes: dict[bytes, NDArray[np.intp]] = {}
+
+    # --- who is there ------------------------------------------------------------------------
+
+    def begin(self, clients: Sequence[Client]) -> None:
+        """Start all servers at zero, and give every client its server."""
+        count = self.servers.topology.servers
+        if not self.first_model.size:
+            self.first_model = np.zeros(len(clients[0].variables))
+        for client in clients:
+            if count > 1 and not 0 <= client.server < count:
+                raise StudyError(
+                    f"client {client.name} belongs to server {client.server}; they are numbered 0 "
+                    f"to {count - 1}. Set server in its node config or in assignment.csv"
+                )
+        # One server has all clients, whatever they say.
+        self.homes = np.array([c.server if count > 1 else 0 for c in clients], dtype=np.intp)
+        self._homes.clear()
+        for server in sorted(set(range(count)) - set(self.homes.tolist())):
+            log.warning(
+                "server %s has no clients: it passes on what its neighbours say",
+                self.servers.topology.names[server],
+            )
+        self.models = np.tile(self.first_model, (count, 1))
+
+    def up(self, server_round: int) -> NDArray[np.bool_]:
+        """Return which servers (P,) run in a round."""
+        return alive(self.servers.outages, server_round, self.servers.topology.servers)
+
+    def homes_in(self, server_round: int) -> NDArray[np.intp]:
+        """Return the server (K,) of every client in a round, -1 for none."""
+        up = self.up(server_round)
+        key = up.tobytes()
+        if key not in self._homes:
+            adjacency = self.servers.topology.adjacency
+            self._homes[key] = homes_now(self.homes, up, adjacency, self.servers.rehome)
+        return self._homes[key]
+
+    def participants(self, server_round: int) -> list[int]:
+        """Return L clients of every server that is up, drawn at random."""
+        up = np.flatnonzero(self.up(server_round))
+        rng = self.sampler(server_round)
+        return drawn_by_server(self.homes_in(server_round), up, self.plan.sample, rng)
+
+    def combination(self, up: NDArray[np.bool_]) -> Matrix:
+        """Return A (P, P) of the servers that are up; the others stand by themselves."""
+        key = up.tobytes()
+        if key not in self._matrices:
+            rest = self.servers.topology.without(int(p) for p in np.flatnonzero(~up))
+            whole = np.eye(up.size)
+            whole[np.ix_(up, up)] = rest.weights
+            self._matrices[key] = whole
+        return self._matrices[key]
+
+    # --- a round -----------------------------------------------------------------------------
+
+    def payload(self, server_round: int, client: int) -> RecordDict:
+        """Return the model of the client's server."""
+        server = self.homes_in(server_round)[client]
+        arrays = wire.record({"model": self.models[server]})
+        return RecordDict({"arrays": arrays, "order": ConfigRecord({"round": server_round})})
+
+    def read_reply(self, client: int, content: RecordDict) -> Vector:
+        """Check a reply: finite, of the model's size."""
+        arrays = wire.arrays(content["arrays"])
+        if set(arrays) != {"model"}:
+            raise wire.BadReply(f"holds {sorted(arrays)}, not a model")
+        wire.check_reals(arrays["model"], "model", self.first_model.shape)
+        return arrays["model"]
+
+    def update(self, server_round: int, replies: Mapping[int, Vector]) -> Row:
+        """Average by server (7) and combine (8)."""
+        answered = sorted(replies)
+        homes = self.homes_in(server_round)[answered]
+        counts = np.bincount(homes, minlength=len(self.models)).astype(np.float64)
+        sums = np.zeros_like(self.models)
+        np.add.at(sums, homes, np.array([replies[client] for client in answered]))
+        return self._combine(server_round, sums, counts)
+
+    def gather(self, grid: Grid, server_round: int) -> Row:
+        """Gather every server's mean, masked where ``secure`` is given."""
+        if self._secure is None:
+            return super().gather(grid, server_round)
+        answers, survivors = Answers(), []
+        sums, counts = np.zeros_like(self.models), np.zeros(len(self.models))
+        for server, own in self._asked_by_server(server_round).items():
+            try:
+                found = self._secure.gather(
+                    grid,
+                    {client: self.payload(server_round, client) for client in own},
+                    self.clients,
+                    server_round,
+                    self.plan.timeout,
+                    layout={"model": self.first_model.shape, "count": (1,)},
+                )
+            except StudyError as error:  # too few are left: nothing was learnt
+                answers.failures |= dict.fromkeys(own, f"server {server}: {error}")
+                continue
+            sums[server], counts[server] = found.total["model"], found.total["count"][0]
+            survivors += found.survivors
+            answers.failures |= found.failures
+            answers.bytes_up += found.bytes_up
+            answers.bytes_down += found.bytes_down
+        self._note_failures(server_round, answers)
+        if not survivors:
+            reasons = " | ".join(sorted(set(answers.failures.values())))
+            largest = float(np.max(np.abs(self.models)))
+            grown = f" The models have grown to {largest:.3g}; lower step." if largest > 1e6 else ""
+            raise StudyError(f"round {server_round}: no server has a sum.{grown} {reasons}")
+        return self._row(answers, survivors, self._combine(server_round, sums, counts))
+
+    def _asked_by_server(self, server_round: int) -> dict[int, list[int]]:
+        """Return the clients asked in a round, by server; refuse too few for a secure sum."""
+        homes = self.homes_in(server_round)
+        asked: dict[int, list[int]] = {}
+        for client in self.participants(server_round):
+            asked.setdefault(int(homes[client]), []).append(client)
+        for server, own in sorted(asked.items()):
+            if len(own) < FEWEST:
+                raise StudyError(
+                    f"round {server_round}: server {server} asks {len(own)} clients; the sum of "
+                    f"fewer than {FEWEST} would tell one of them the others' models. Give every "
+                    f"server {FEWEST} clients, set sample=0 or at least {FEWEST}, or "
+                    "secure-aggregation=off"
+                )
+        return dict(sorted(asked.items()))
+
+    def _combine(self, server_round: int, sums: Matrix, counts: Vector) -> Row:
+        began, sent = time.perf_counter(), self.post.bytes
+        self.current_round = server_round
+        up = self.up(server_round)
+        psi = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1.0)[:, None], self.models)
+        servers = np.flatnonzero(up).tolist()
+        combined = self.post.exchange(
+            self._exchange, server_round, dict(enumerate(psi)), self.combination(up), servers
+        )
+        before, models = self.centroid(server_round), self.models.copy()
+        for server, model in combined.items():
+            models[server] = model
+        self.models = models
+        after = self.centroid(server_round)
+        largest = float(np.max(np.abs(self.models[up])))
+        if not largest < _DIVERGED:
+            raise StudyError(
+                f"round {server_round}: the models have grown to {largest:.3g}, they diverge; "
+                "lower step"
+            )
+        apart = self.models[up] - after
+        norm = max(*(float(np.linalg.norm(model)) for model in (before, after)), 1e-12)
+        return {
+            "change": float(np.linalg.norm(after - before)) / norm,
+            "disagreement": float(np.mean(np.sum(apart**2, axis=1))),
+            "servers": float(np.count_nonzero(up)),
+            "between-servers": float(self.post.bytes - sent),
+            **self._epsilons(server_round, self.first_model.size),
+            "server-seconds": time.perf_counter() - began,
+        }
+
+    def centroid(self, server_round: int) -> Vector:
+        """Return the mean model (15) of the servers that are up."""
+        return np.mean(self.models[self.up(server_round)], axis=0)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the models."""
+        return {"models": self.models, "round": np.array(self.current_round)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back `state`."""
+        if state["models"].shape != self.models.shape:
+            raise ValueError(f"models in the checkpoint have shape {state['models'].shape}")
+        self.models = state["models"].copy()
+        self.current_round = int(state["round"])

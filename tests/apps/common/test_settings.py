@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import apps
+from apps.common.settings import ConfigError, config_class
+from apps.consensus_graph.config import ConsensusGraphConfig
+
+ROOT = Path(__file__).parents[3]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@pytest.mark.parametrize("study", list(apps.STUDIES))
+def test_the_app_s_run_config_has_every_setting_with_its_default(study):
+    config = PYPROJECT["tool"]["flwr"]["app"]["config"]
+    assert config[study] == config_class(study)().settings()
+
+
+@pytest.mark.parametrize("study", list(apps.STUDIES))
+def test_the_paper_s_settings_are_valid(study):
+    folder = apps.STUDIES[study].replace(".", "/")
+    content = tomllib.loads((ROOT / folder / "paper" / "settings.toml").read_text())
+    assert content["study"] == study
+    config_class(study).from_settings(content[study])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rho": -1}, "rho=-1.0: must be > 0"),
+        ({"rho": "abc"}, "rho='abc': must be a number"),
+        ({"rho": True}, "rho=True: must be a number"),
+        ({"rho": float("nan")}, "rho=nan"),
+        ({"beta": 0}, "beta=0.0: must be > 0"),
+        ({"beta": float("inf")}, "beta=inf"),
+        ({"lambda": -0.1}, "lambda=-0.1: must be >= 0"),
+        ({"clients": 0}, "clients=0: must be >= 1"),
+        ({"clients": 2.5}, "clients=2.5: must be a whole number"),
+        ({"rounds": 0}, "rounds=0: must be >= 1"),
+        ({"sample": 6}, "sample=6: more than clients=5"),
+        ({"method": "magic"}, "method='magic': use one of fedgl, igl, fedavg"),
+        ({"privacy": "strong"}, "privacy='strong': use one of none, paper, sound"),
+        ({"epsilon": 0}, "epsilon=0.0: must be > 0"),
+        ({"delta": 1}, "delta=1.0: must be between 0 and 1"),
+        ({"clip": 0}, "clip=0.0: must be > 0"),
+        ({"nodes": 2}, "nodes=2: must be >= 3"),
+        ({"overlap": 1.5}, "overlap=1.5: must be between 0 and 1"),
+        ({"signals": "20,30"}, "signals='20,30'"),
+        ({"signals": 1}, "signals='1'"),
+        ({"signals": "many"}, "signals='many'"),
+        ({"timeout": 0}, "timeout=0.0: must be > 0"),
+        ({"tolerance": -1}, "tolerance=-1.0: must be >= 0"),
+        ({"local-steps": -1}, "local-steps=-1: must be >= 0"),
+        ({"rhoo": 1}, "rhoo: unknown setting of consensus-graph; did you mean 'rho'"),
+        ({"qwertz": 1}, "qwertz: unknown setting of consensus-graph; known: rounds"),
+        ({"privacy": "paper"}, "local-steps >= 1"),
+        ({"privacy": "paper", "method": "igl", "local-steps": 3}, "method='fedgl'"),
+    ],
+)
+def test_a_bad_setting_is_named_with_what_is_allowed(settings, message):
+    with pytest.raises(ConfigError) as error:
+        ConsensusGraphConfig.from_settings(settings)
+    assert message in str(error.value)
+
+
+def test_settings_round_trip_through_a_flower_run_config():
+    config = ConsensusGraphConfig.from_settings(
+        {"lambda": 1, "signals": "20,40", "clients": 2, "local-steps": "7"}
+    )
+    assert config.lambda_ == 1.0
+    assert config.local_steps == 7
+    assert config.signal_counts() == [20, 40]
+    other = {"seed": 3, "another-study.rho": 5.0}
+    assert ConsensusGraphConfig.from_run_config({**config.run_config(), **other}) == config
+
+
+def test_configs_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        ConsensusGraphConfig().rho = 3.0  # type: ignore[misc]

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from apps.common.tables import DataError, client_files, read_table, require_variation
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_a_csv_is_read_with_its_names(tmp_path):
+    path = write(tmp_path / "a.csv", '\ufeffx, "y",z\n1,2,3e-1\n\n4,5,-6\n')
+    table = read_table(path)
+    assert table.columns == ("x", '"y"', "z") or table.columns == ("x", "y", "z")
+    np.testing.assert_array_equal(table.values, [[1, 2, 0.3], [4, 5, -6]])
+
+
+def test_an_npz_is_read_with_or_without_names(tmp_path):
+    values = np.arange(20).reshape(2, 10)
+    np.savez(tmp_path / "a.npz", X=values)
+    np.savez(tmp_path / "b.npz", X=values, columns=np.array(list("abcdefghij")))
+    assert read_table(tmp_path / "a.npz").columns[:2] == ("v01", "v02")
+    assert read_table(tmp_path / "b.npz").columns[9] == "j"
+    assert read_table(tmp_path / "a.npz").values.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,\n2,3\n", "row 1, column 'b' is missing"),
+        ("a,b\n1,2\nhello,3\n", "row 2, column 'a' is 'hello', not a number"),
+        ("a,b\n1,2\n1,nan\n", "row 2, column 'b' is nan"),
+        ("a,b\n1,2\ninf,2\n", "row 2, column 'a' is inf"),
+        ("a,b\n1,2\n1,2,3\n", "row 2 has 3 cells, the header 2"),
+        ("a,b\n1,2\n1\n", "row 2 has 1 cells, the header 2"),
+        ("a,b\n1\n2\n", "row 1 has 1 cells, the header 2"),
+        ("", "empty; needs a header row"),
+        ("\n\n", "empty; needs a header row"),
+        ("a,b\n", "no rows of data"),
+        ("a,a\n1,2\n", "the column name 'a' stands more than once"),
+        ("1,2\n3,4\n", "the first row is all numbers"),
+    ],
+)
+def test_a_bad_csv_is_named_with_its_row_and_column(tmp_path, text, message):
+    path = write(tmp_path / "bad.csv", text)
+    with pytest.raises(DataError) as error:
+        read_table(path)
+    assert str(path) in str(error.value)
+    assert message in str(error.value)
+
+
+def test_one_row_and_constant_columns_are_refused_by_name(tmp_path):
+    path = write(tmp_path / "a.csv", "x,y\n1,2\n")
+    with pytest.raises(DataError, match=r"a\.csv: 1 row of data; at least 2"):
+        require_variation(read_table(path))
+    path = write(tmp_path / "b.csv", "x,y\n1,2\n1,3\n")
+    with pytest.raises(DataError, match=r"b\.csv: column 'x' is constant"):
+        require_variation(read_table(path))
+
+
+@pytest.mark.parametrize("name", ["missing.csv", "missing.npz", "folder.csv"])
+def test_an_unreadable_path_is_named(tmp_path, name):
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(DataError, match=f"{name}: cannot be read"):
+        read_table(tmp_path / name)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_forbidden_file_is_named(tmp_path):
+    path = write(tmp_path / "secret.csv", "a\n1\n")
+    path.chmod(0)
+    with pytest.raises(DataError, match=r"secret\.csv: cannot be read"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"Y": np.ones((2, 2))}, "holds Y; needs 'X'"),
+        ({"X": np.ones(4)}, "a table of numbers is needed"),
+        ({"X": np.array([["a", "b"]])}, "a table of numbers is needed"),
+        ({"X": np.ones((2, 2)), "columns": np.array(["a"])}, "1 column names for 2 columns"),
+        ({"X": np.array([[1.0, np.nan]])}, "row 1, column 'v2' is nan"),
+    ],
+)
+def test_a_bad_npz_is_named(tmp_path, content, message):
+    np.savez(tmp_path / "a.npz", **content)
+    with pytest.raises(DataError) as error:
+        read_table(tmp_path / "a.npz")
+    assert message in str(error.value)
+
+
+def test_files_that_are_not_what_they_say_are_named(tmp_path):
+    write(tmp_path / "a.npz", "not a zip")
+    with pytest.raises(DataError, match="not a readable npz"):
+        read_table(tmp_path / "a.npz")
+    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(DataError, match="UTF-8"):
+        read_table(tmp_path / "a.csv")
+    write(tmp_path / "a.xls", "")
+    with pytest.raises(DataError, match="unknown kind of file"):
+        read_table(tmp_path / "a.xls")
+
+
+def test_an_npz_with_a_pickle_is_never_loaded(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.array([[object()]], dtype=object))
+    with pytest.raises(DataError, match="not a readable npz"):
+        read_table(tmp_path / "a.npz")
+
+
+def test_client_files_are_sorted_and_only_data(tmp_path):
+    for name in ("b.csv", "a.npz", "notes.txt", "assignment.csv", ".hidden"):
+        (tmp_path / name).touch()
+    (tmp_path / "c.csv").mkdir()
+    assert [f.name for f in client_files(tmp_path)] == ["a.npz", "b.csv"]
+    with pytest.raises(DataError, match="no such folder"):
+        client_files(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no \.csv or \.npz file"):
+        client_files(tmp_path / "empty")
+
+
+def test_the_fingerprint_sees_values_and_names(tmp_path):
+    one = read_table(write(tmp_path / "a.csv", "x,y\n1,2\n"))
+    two = read_table(write(tmp_path / "b.csv", "x,y\n1,2\n"))
+    three = read_table(write(tmp_path / "c.csv", "x,z\n1,2\n"))
+    four = read_table(write(tmp_path / "d.csv", "x,y\n1,2.5\n"))
+    assert one.digest() == two.digest()
+    assert len({one.digest(), three.digest(), four.digest()}) == 3

@@ -1,0 +1,80 @@
+"""One BLAS thread, so that every runtime gives the same bits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from apps import dispatch
+from apps.common.threads import one_blas_thread
+from sim.grid import run_local
+
+
+@pytest.fixture
+def two_blas_threads() -> Iterator[None]:
+    with threadpool_limits(2, "blas"):
+        if blas_threads() != {2}:
+            pytest.skip("this BLAS has one thread only")
+        yield
+
+
+def blas_threads() -> set[int]:
+    np.ones((2, 2)) @ np.ones((2, 2))
+    return {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_study_s_clients_and_its_server_use_one_blas_thread(monkeypatch, workers) -> None:
+    seen: list[set[int]] = []
+    server, client = ServerApp(), ClientApp()
+
+    @client.train()
+    def handle(message: Message, context: Context) -> Message:
+        seen.append(blas_threads())
+        return Message(RecordDict(), reply_to=message)
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        seen.append(blas_threads())
+        list(
+            grid.send_and_receive([Message(RecordDict(), n, "train") for n in grid.get_node_ids()])
+        )
+
+    parts = {"server_app": SimpleNamespace(app=server), "client_app": SimpleNamespace(app=client)}
+    monkeypatch.setattr(dispatch, "study_module", lambda study, part: parts[part])
+    run_local(dispatch.server_app, dispatch.client_app, [{}, {}], {"study": "x"}, workers=workers)
+    assert seen == [{1}] * 3
+    assert blas_threads() == {2}
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_the_last_to_leave_restores_the_threads() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with one_blas_thread():
+            inside.set()
+            leave.wait(5.0)
+
+    def fail() -> None:
+        with one_blas_thread(), one_blas_thread():
+            other.start()
+            assert inside.wait(5.0)
+            raise ValueError("boom")
+
+    other = threading.Thread(target=hold)
+    with pytest.raises(ValueError, match="boom"):
+        fail()
+    assert blas_threads() == {1}
+    leave.set()
+    other.join(5.0)
+    assert blas_threads() == {2}

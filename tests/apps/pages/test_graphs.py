@@ -1,0 +1,76 @@
+"""Graphs as files: what is written is what networkx reads back."""
+
+from __future__ import annotations
+
+import networkx
+import numpy as np
+import pytest
+
+from apps.common.metrics import edges
+from apps.pages.graphs import file_stems, write_graphml
+
+NAMES = ["age", "BMI", "a & b <c>", "höhe"]
+
+
+def test_a_graph_comes_back_as_it_was_written(tmp_path):
+    weights = np.array([0.5, 0.0, 1e-6, 2.0, 0.25, 0.0])
+    shared = np.array([True, False, True, False, True, False])
+    assert write_graphml(tmp_path / "g.graphml", weights, NAMES, {"shared": shared}) == 3
+
+    graph = networkx.read_graphml(tmp_path / "g.graphml")
+    assert list(graph.nodes) == NAMES
+    assert not graph.is_directed()
+    first, second = np.triu_indices(4, 1)
+    expected = {
+        frozenset((NAMES[first[k]], NAMES[second[k]])): (weights[k], shared[k])
+        for k in np.flatnonzero(edges(weights, 1e-4))
+    }
+    found = {
+        frozenset((a, b)): (data["weight"], data["shared"]) for a, b, data in graph.edges(data=True)
+    }
+    assert found == expected
+    assert all(type(flag) is bool for _, flag in found.values())
+    assert [path.name for path in tmp_path.iterdir()] == ["g.graphml"]
+
+
+def test_the_threshold_is_relative_to_the_largest_weight(tmp_path):
+    weights = 1e-8 * np.array([1.0, 0.19, 0.21, 0.0, 0.0, 0.0])
+    assert write_graphml(tmp_path / "g.graphml", weights, NAMES, threshold=0.2) == 2
+
+
+def test_an_empty_graph_keeps_its_nodes(tmp_path):
+    assert write_graphml(tmp_path / "g.graphml", np.zeros(6), NAMES) == 0
+    assert list(networkx.read_graphml(tmp_path / "g.graphml").nodes) == NAMES
+
+
+def test_the_same_graph_gives_the_same_bytes(tmp_path):
+    weights = np.random.default_rng(0).random(6)
+    write_graphml(tmp_path / "a", weights, NAMES)
+    write_graphml(tmp_path / "b", weights, NAMES)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_control_characters_do_not_break_the_file(tmp_path):
+    write_graphml(tmp_path / "g.graphml", np.ones(1), ["bell\x07", "plain"])
+    assert list(networkx.read_graphml(tmp_path / "g.graphml").nodes) == ["bell\ufffd", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "names", "message"),
+    [
+        (np.ones(1), ["a", "a"], "'a' occurs twice"),
+        (np.ones(4), ["a", "b", "c"], r"shape \(4,\); 3 nodes have 3 pairs"),
+    ],
+)
+def test_what_is_no_graph_is_refused(tmp_path, weights, names, message):
+    with pytest.raises(ValueError, match=message):
+        write_graphml(tmp_path / "g.graphml", weights, names)
+    assert not list(tmp_path.iterdir())
+
+
+def test_file_names_are_safe_and_distinct():
+    names = ["../etc/passwd", "Ward 3", "ward_3", "consensus", "", "ward/3", "x" * 300]
+    stems = file_stems(names, reserved=("consensus",))
+    assert stems[:6] == ["etc_passwd", "Ward_3", "ward_3-2", "consensus-2", "client", "ward_3-3"]
+    assert len(stems[6]) == 80
+    assert len({stem.casefold() for stem in stems}) == len(names)

@@ -1,0 +1,208 @@
+"""What every strategy must do. A new one joins by an entry in STRATEGIES."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy import Strategy
+
+import apps
+from apps.common.results import RunResult
+from apps.common.runner import make_run_config
+from sim.grid import run_local
+from strategies.core.base import StudyStrategy
+from strategies.core.checkpoint import Checkpoint, CheckpointError
+
+# (study, settings): small, all rounds run, every method.
+STRATEGIES = [
+    ("consensus-graph", {"nodes": 6, "clients": 3, "signals": "20", "method": method, **steps})
+    for method in ("fedgl", "igl", "fedavg")
+    for steps in ({}, {"local-steps": 4})
+] + [
+    (
+        "consensus-graph",
+        {"nodes": 6, "clients": 3, "signals": "20", "privacy": "paper", "local-steps": 4},
+    ),
+    (
+        "consensus-graph",
+        {"nodes": 6, "clients": 3, "signals": "20", "privacy": "sound", "sample": 2},
+    ),
+]
+STRATEGIES += [
+    ("joint-precision", {"variables": 6, "blocks": 2, "samples": "40", "clients": 3, **more})
+    for more in (
+        {"method": "group"},
+        {"method": "fused"},
+        {"path": 3},
+        {"path": 2, "subsamples": 2, "choose": "stability"},
+        {"sample": 2, "screening": False},
+        {"privacy": "sound"},
+        {"wire": "float32", "method": "fused"},
+        {"method": "glasso", "path": 3},
+        {"method": "pooled", "penalty": "fused"},
+    )
+]
+_SERVERS = {"servers": 3, "topology": "ring", "clients": 6, "samples": "10"}
+STRATEGIES += [
+    ("server-graph", {**_SERVERS, "secure-aggregation": "off", **more})
+    for more in (
+        *({"method": method} for method in ("none", "hybrid", "masked", "iid", "fedavg")),
+        {"sample": 1},
+        {"failures": "1:2-3", "on-server-loss": "rehome"},
+    )
+] + [("server-graph", {**_SERVERS, "clients": 9, "method": "masked"})]
+_CLUSTERS = {"servers": 3, "topology": "ring", "clients": 9, "features": 5, "clusters": "2"}
+STRATEGIES += [
+    ("cluster-admm", {**_CLUSTERS, **more})
+    for more in (
+        *({"method": method} for method in ("pgfl", "gfl", "clusterfl", "local", "fedavg")),
+        {"mixing": "exact", "loss": "logistic"},
+        {"sample": 2, "privacy": "sound"},
+        {"clusters": "auto:2", "assign-every": 2},
+        {"clusters": "auto:1-2", "rounds": 3, "assign-every": 1},
+    )
+]
+_GRAPHS = {"clients": 3, "graphs": 6, "local-epochs": 1, "downstream": "anomaly"}
+STRATEGIES += [
+    ("gromov-wasserstein", {**_GRAPHS, **more})
+    for more in (
+        {},
+        {"method": "fedprox", "model": "gin", "task": "graph", "batch": 1},
+        {"sample": 2, "privacy": "sound", "epsilon": 20.0, "release-every": 2},
+        {"secure-aggregation": True, "privacy": "sound", "estimator": "double"},
+    )
+]
+# A setting of every study with its default, and another value for it.
+ANOTHER = {
+    "cluster-admm": ("rho", 3.0, 4.0),
+    "consensus-graph": ("alpha", 2.0, 3.0),
+    "gromov-wasserstein": ("learning-rate", 0.0, 0.02),
+    "joint-precision": ("rho", 1.0, 3.0),
+    "server-graph": ("step", 0.1, 0.2),
+}
+EVERY = pytest.mark.parametrize(
+    ("study", "settings"), STRATEGIES, ids=lambda v: v if isinstance(v, str) else str(v)
+)
+
+
+class Stop(Exception):
+    """Ends a run from outside, as a kill would."""
+
+
+def start(study, settings, out, *, stop_in_round=None, resume=False, monkeypatch=None):
+    """Run a study; with ``stop_in_round`` die in the middle of that round, checkpoint on disk."""
+    settings = {"rounds": 6, "tolerance": 0.0, **settings}
+    run_config = make_run_config(study, settings, resume=resume) | {"out": str(out)}
+    nodes = [
+        {"partition-id": i, "num-partitions": settings["clients"], "simulation": True}
+        for i in range(settings["clients"])
+    ]
+    client_app = apps.client_app
+    if stop_in_round is not None:
+
+        class Dying(type(apps.client_app)):
+            def __call__(self, message, context):
+                if (
+                    message.metadata.group_id == str(stop_in_round)
+                    and context.node_config["partition-id"] == 1
+                ):
+                    raise KeyboardInterrupt
+                return super().__call__(message, context)
+
+        client_app = Dying()
+        with pytest.raises(KeyboardInterrupt):
+            run_local(apps.server_app, client_app, nodes, run_config)
+        return None
+    run_local(apps.server_app, client_app, nodes, run_config)
+    return RunResult.load(out)
+
+
+@pytest.fixture(autouse=True)
+def _checkpoint_every_round(monkeypatch):
+    monkeypatch.setattr(Checkpoint, "due", lambda self: True)
+
+
+@EVERY
+@pytest.mark.parametrize("stop", [1, 2, 5])
+def test_a_run_stopped_in_any_round_and_resumed_ends_with_the_same_bits(
+    study, settings, stop, tmp_path
+):
+    unbroken = start(study, settings, tmp_path / "unbroken")
+    if len(unbroken.metrics) < stop:
+        pytest.skip("learns in one round")
+    start(study, settings, tmp_path / "broken", stop_in_round=stop)
+    if settings.get("sample"):
+        stopped = RunResult.load(tmp_path / "broken")
+        assert stopped.status == "interrupted"
+    resumed = start(study, settings, tmp_path / "broken", resume=True)
+    assert set(resumed.arrays) == set(unbroken.arrays)
+    for name, array in unbroken.arrays.items():
+        assert resumed.arrays[name].tobytes() == array.tobytes(), name
+    assert len(resumed.metrics) == len(unbroken.metrics)
+    assert resumed.ledger == unbroken.ledger
+    assert resumed.clients == unbroken.clients
+
+
+@EVERY
+def test_resuming_with_other_settings_is_refused_by_name(study, settings, tmp_path):
+    start(study, settings, tmp_path)
+    name, default, other = ANOTHER[study]
+    with pytest.raises(CheckpointError, match=f"{name}={default}, this run has {name}={other}"):
+        start(study, {**settings, name: other}, tmp_path, resume=True)
+
+
+@EVERY
+def test_resuming_a_finished_run_gives_its_result_again(study, settings, tmp_path):
+    first = start(study, settings, tmp_path)
+    again = start(study, settings, tmp_path, resume=True)
+    for name, array in first.arrays.items():
+        assert again.arrays[name].tobytes() == array.tobytes()
+    assert str(again.metrics) == str(first.metrics)  # nan equals nan
+
+
+@EVERY
+def test_a_new_run_in_an_old_folder_starts_anew(study, settings, tmp_path):
+    first = start(study, settings, tmp_path)
+    name, _, other = ANOTHER[study]
+    start(study, {**settings, name: other}, tmp_path)
+    third = start(study, settings, tmp_path)
+    for name, array in first.arrays.items():
+        assert third.arrays[name].tobytes() == array.tobytes()
+
+
+def test_resume_goes_on_for_more_rounds(tmp_path):
+    settings = {"nodes": 6, "clients": 3, "signals": "20"}
+    long = start("consensus-graph", {**settings, "rounds": 9}, tmp_path / "long")
+    start("consensus-graph", {**settings, "rounds": 4}, tmp_path / "short")
+    longer = start("consensus-graph", {**settings, "rounds": 9}, tmp_path / "short", resume=True)
+    assert long.arrays["weights"].tobytes() == longer.arrays["weights"].tobytes()
+    assert [row["round"] for row in longer.metrics] == list(range(1, 10))
+
+
+def test_resume_before_the_first_checkpoint_starts_at_the_beginning(tmp_path):
+    settings = {"nodes": 6, "clients": 3, "signals": "20"}
+    result = start("consensus-graph", settings, tmp_path, resume=True)
+    assert len(result.metrics) == 6
+
+
+def test_strategies_are_flower_strategies():
+    assert issubclass(StudyStrategy, Strategy)
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "state.npz").write_bytes(b"half a file")
+    with pytest.raises(CheckpointError, match=r"state\.npz: not a readable checkpoint"):
+        start("consensus-graph", {"nodes": 6, "clients": 3}, tmp_path, resume=True)
+
+
+def test_bytes_are_counted_both_ways(tmp_path):
+    settings = {"nodes": 6, "clients": 3, "signals": "20", "rounds": 2}
+    result = start("consensus-graph", settings, tmp_path)
+    vector = 15 * 8
+    for row in result.metrics:
+        assert row["bytes-up"] >= 3 * vector
+        assert row["bytes-up"] < 3 * (vector + 400)
+        assert row["bytes-down"] >= 3 * vector
+    assert result.bytes_up > sum(row["bytes-up"] for row in result.metrics)  # enrolment
+    assert np.isfinite(result.seconds)

@@ -1,0 +1,367 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from privacy.accounting.events import PrivacyEvent
+from privacy.accounting.ledger import Ledger
+from privacy.mechanisms.multibit import MultiBit, encode
+from privacy.secagg.client import Summands, register
+from sim.faults import Drop, Nonsense, Raise
+from sim.grid import LocalGrid
+from strategies.core import wire
+from strategies.core.base import BadReply, Client, RoundPlan, StudyError
+from strategies.core.checkpoint import Checkpoint
+from strategies.core.secure import SecureSum
+from strategies.gromov_wasserstein.embeddings import ReleaseTerms, read_embeddings
+from strategies.gromov_wasserstein.strategy import FederatedGnn, GnnStart, weighted_mean
+
+D, H = 3, 4
+COUNTS = (4.0, 0.0, 1.0, 5.0)
+SIZES = ((2, 1), (3,), (1, 4, 2), (5,))
+
+
+def target(client: int) -> np.ndarray:
+    return np.arange(D) + 10.0 * client
+
+
+def bits(nodes: int) -> int:
+    return 1 if nodes > 2 else 2
+
+
+def codes_of(client: int, server_round: int, purpose: int = 0) -> np.ndarray:
+    rng = np.random.default_rng([client, server_round, purpose])
+    parts = [encode(np.full((n, H), 0.5), MultiBit(H, 1.0, bits(n)), rng) for n in SIZES[client]]
+    return np.concatenate(parts)
+
+
+def make_app(privacy: str = "sound", encodings: int = 1) -> ClientApp:
+    """Return clients that go half the way to their target and embed to coin flips."""
+    app = ClientApp()
+
+    @app.query("enrol")
+    def enrol(message: Message, context: Context) -> Message:
+        number = int(context.node_config["partition-id"])
+        record = {"name": f"site-{number}", "partition": number, "count": 1, "variables": ["x"]}
+        return Message(RecordDict({"client": ConfigRecord(record)}), reply_to=message)
+
+    def summands(message: Message, context: Context) -> Summands:
+        client = int(context.node_config["partition-id"])
+        start, count = wire.arrays(message.content["arrays"])["weights"], COUNTS[client]
+        arrays = {
+            "weights": count * (start + target(client)) / 2.0,
+            "count": np.array([count]),
+            "loss": np.array([count * client]),
+            "items": np.array([count, 1.0, 0.0]),
+            "correct": np.array([count / 2.0, float(client == 0), 0.0]),
+        }
+        return Summands(arrays)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        arrays = wire.record(summands(message, context).arrays)
+        return Message(RecordDict({"arrays": arrays}), reply_to=message)
+
+    @app.query("embed")
+    def embed(message: Message, context: Context) -> Message:
+        client = int(context.node_config["partition-id"])
+        turn = int(message.content["order"]["round"])
+        context.state["asked"] = ConfigRecord({"round": turn})
+        arrays = {
+            "sizes": np.array(SIZES[client]),
+            "labels": np.full(len(SIZES[client]), client - 1),
+        }
+        content = RecordDict()
+        if privacy == "none":
+            # A row that shows with which weights it was made.
+            weights = wire.arrays(message.content["arrays"])["weights"]
+            arrays["rows"] = np.full((sum(SIZES[client]), H), 1.0 / (1.0 + weights[0]))
+        else:
+            arrays["codes"] = codes_of(client, turn)
+            if encodings == 2:
+                arrays["second"] = codes_of(client, turn, 1)
+            event = PrivacyEvent(f"embedding-{turn}", "rows", turn, 1.0, 0.0, mechanism="multi-bit")
+            content["privacy.embedding"] = ConfigRecord(event.as_record())
+        content["arrays"] = wire.record(arrays)
+        return Message(content, reply_to=message)
+
+    register(app, summands)
+    return app
+
+
+def terms_of(privacy="sound", encodings=1):
+    return ReleaseTerms(H, None if privacy == "none" else bits, encodings=encodings)
+
+
+def make(rounds=3, privacy="sound", encodings=1, every=0, clients=4, **more) -> FederatedGnn:
+    start = GnnStart(np.zeros(D), terms_of(privacy, encodings))
+    return FederatedGnn(
+        RoundPlan(rounds, 0.0, clients, timeout=more.pop("timeout", 5.0)),
+        ledger=Ledger("sound" if privacy != "none" else "none"),
+        start=lambda known: start,
+        every=every,
+        **more,
+    )
+
+
+def run(strategy, app=None, faults=None, resume=False, clients=4):
+    nodes = [{"partition-id": i, "num-partitions": clients} for i in range(clients)]
+    with LocalGrid(app or make_app(), nodes, {}, faults=faults) as grid:
+        strategy.run(grid, resume=resume)
+    return strategy
+
+
+def mean_by_hand(rounds: int, clients=(0, 1, 2, 3)) -> np.ndarray:
+    w = np.zeros(D)
+    for _ in range(rounds):
+        parts = [COUNTS[c] * (w + target(c)) / 2.0 for c in clients]
+        w = sum(parts) / sum(COUNTS[c] for c in clients)
+    return w
+
+
+def test_weights_are_the_mean_weighted_by_labelled_items():
+    found = run(make(rounds=3))
+    np.testing.assert_allclose(found.weights, mean_by_hand(3), rtol=1e-14)
+    last = found.progress.rows[-1]
+    assert last["loss"] == pytest.approx((1.0 * 2 + 5.0 * 3) / 10.0)
+    assert last["train-accuracy"] == 0.5
+    assert last["validation-accuracy"] == 0.25
+    assert "test-accuracy" not in last
+    before, now = mean_by_hand(2), mean_by_hand(3)
+    assert last["change"] == pytest.approx(np.linalg.norm(now - before) / np.linalg.norm(before))
+
+
+def test_masked_sums_give_the_same_weights():
+    found = run(make(rounds=3, secure=SecureSum()))
+    np.testing.assert_allclose(found.weights, mean_by_hand(3), atol=1e-8)
+    assert found.released.sizes.tolist() == [2, 1, 3, 1, 4, 2, 5]
+
+
+def test_no_labels_anywhere_stop_the_run_with_a_reason(monkeypatch):
+    monkeypatch.setitem(globals(), "COUNTS", (0.0,) * 4)
+    with pytest.raises(StudyError, match="round 1: no client has labels to learn from"):
+        run(make())
+
+
+def reply(**changes) -> RecordDict:
+    arrays = {
+        "weights": np.ones(D),
+        "count": np.ones(1),
+        "loss": np.ones(1),
+        "items": np.ones(3),
+        "correct": np.ones(3),
+    }
+    return RecordDict({"arrays": wire.record({**arrays, **changes})})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"weights": np.ones(D + 1)}, "shape"),
+        ({"weights": np.full(D, np.nan)}, "not finite"),
+        ({"count": np.array([-1.0])}, "count is -1"),
+        ({"count": np.array([1e13])}, "no numbers of items"),
+        ({"correct": np.full(3, 2.0)}, r"correct is \[2"),
+        ({"correct": np.full(3, -1.0)}, "correct is"),
+        ({"count": np.zeros(1)}, "weights without a labelled item"),
+        ({"more": np.ones(1)}, "holds"),
+    ],
+)
+def test_a_bad_update_is_refused_with_a_reason(changes, reason):
+    strategy = make()
+    strategy.begin([])
+    strategy.read_reply(0, reply())
+    with pytest.raises(BadReply, match=reason):
+        strategy.read_reply(0, reply(**changes))
+
+
+def test_embeddings_are_asked_for_once_after_the_last_round():
+    found = run(make(rounds=3))
+    r = found.released
+    assert r.codes.dtype == np.int8
+    wanted = np.concatenate([codes_of(c, 3) for c in range(4)])
+    np.testing.assert_array_equal(r.codes, wanted)
+    assert r.sizes.tolist() == [2, 1, 3, 1, 4, 2, 5]
+    assert r.owner.tolist() == [0, 0, 1, 2, 2, 2, 3]
+    assert r.labels.tolist() == [-1, -1, 0, 1, 1, 1, 2]
+    assert set(r.moment.tolist()) == {3}
+    assert r.second.shape == (0, H)
+    rows = found.progress.rows
+    assert ["released-graphs" in row for row in rows] == [False, False, True]
+    assert rows[-1]["released-graphs"] == 7
+    # int8 rows, and two whole numbers a graph, with headers and the event beside them.
+    least = wanted.size + 2 * 7 * 8
+    assert least < rows[-1]["release-bytes-up"] < least + 4 * 1000
+    assert found.progress.bytes_up >= rows[-1]["release-bytes-up"] + sum(
+        row["bytes-up"] for row in rows
+    )
+    for client in found.clients:
+        assert [e.name for e in found.ledger.events(client.name)] == ["embedding-3"]
+
+
+def test_rows_without_privacy_are_made_with_the_final_weights():
+    found = run(make(rounds=2, privacy="none"), make_app("none"))
+    assert found.released.codes.dtype == np.float64
+    np.testing.assert_allclose(found.released.codes, 1.0 / (1.0 + mean_by_hand(2)[0]))
+
+
+def test_two_encodings_stay_apart():
+    found = run(make(encodings=2), make_app(encodings=2))
+    wanted = np.concatenate([codes_of(c, 3, 1) for c in range(4)])
+    np.testing.assert_array_equal(found.released.second, wanted)
+    assert not np.array_equal(found.released.second, found.released.codes)
+
+
+@pytest.mark.parametrize(("rounds", "moments"), [(4, [2, 4]), (5, [2, 4, 5])])
+def test_periodic_releases_come_every_s_rounds_and_at_the_end(rounds, moments):
+    found = run(make(rounds=rounds, every=2))
+    events = found.ledger.events("site-0")
+    assert [e.round for e in events] == moments
+    assert set(found.released.moment.tolist()) == {rounds}
+    assert found.released.codes.shape == (18, H)
+
+
+EMBED = {"category": "query", "since": 2}  # the first query enrols
+
+
+@pytest.mark.parametrize("fault", [Drop(**EMBED), Raise(**EMBED, text="disk on fire")])
+def test_a_client_lost_at_the_release_is_named_and_the_others_go_on(fault, caplog):
+    found = run(make(), faults={2: fault})
+    assert found.released.owner.tolist() == [0, 0, 1, 3]
+    wanted = np.concatenate([codes_of(c, 3) for c in (0, 1, 3)])
+    np.testing.assert_array_equal(found.released.codes, wanted)
+    assert "client site-2 left out: no embeddings" in caplog.text
+    assert found.clients[2].failures == 1
+
+
+def test_a_client_lost_later_keeps_what_it_released_before(caplog):
+    fault = Raise(category="query", since=3)
+    found = run(make(rounds=4, every=2), faults={2: fault})
+    assert found.released.owner.tolist() == [0, 0, 1, 2, 2, 2, 3]
+    assert found.released.moment.tolist() == [4, 4, 4, 2, 2, 2, 4]
+    wanted = [codes_of(c, 2 if c == 2 else 4) for c in range(4)]
+    np.testing.assert_array_equal(found.released.codes, np.concatenate(wanted))
+    assert "those of round 2 are used" in caplog.text
+
+
+def test_no_embedding_at_all_stops_the_run_and_a_resumed_one_asks_again(tmp_path):
+    lost = {i: Raise(**EMBED, text=f"reason {i}") for i in range(4)}
+    with pytest.raises(StudyError, match=r"no client released.*site-0.*reason 0.*reason 3"):
+        run(make(checkpoint=Checkpoint(tmp_path)), faults=lost)
+    again = run(make(checkpoint=Checkpoint(tmp_path)), resume=True)
+    np.testing.assert_allclose(again.weights, mean_by_hand(3), rtol=1e-14)
+    assert len(again.released.sizes) == 7
+
+
+def test_a_resumed_run_does_not_ask_again(tmp_path):
+    first = run(make(checkpoint=Checkpoint(tmp_path)), faults={1: Raise(**EMBED)})
+    # Whoever is asked now fails, so an exchange would show.
+    deaf = {i: Raise(since=2) for i in range(4)}
+    again = run(make(checkpoint=Checkpoint(tmp_path)), faults=deaf, resume=True)
+    for name, array in first.state().items():
+        assert again.state()[name].tobytes() == array.tobytes(), name
+    assert again.progress.rows == first.progress.rows
+    assert [c.failures for c in again.clients] == [0, 1, 0, 0]
+
+
+def test_more_rounds_after_a_resume_release_the_new_weights(tmp_path):
+    run(make(rounds=2, checkpoint=Checkpoint(tmp_path)))
+    longer = run(make(rounds=4, checkpoint=Checkpoint(tmp_path)), resume=True)
+    np.testing.assert_allclose(longer.weights, mean_by_hand(4), rtol=1e-14)
+    assert set(longer.released.moment.tolist()) == {4}
+    assert [e.round for e in longer.ledger.events("site-3")] == [2, 4]
+
+
+def test_a_release_that_lies_about_its_event_is_passed_over(caplog):
+    def change(message: Message) -> RecordDict:
+        if "privacy.embedding" in message.content:
+            message.content["privacy.embedding"]["epsilon"] = -1.0
+        return message.content
+
+    found = run(make(), faults={0: Nonsense(change=change, category="query")})
+    assert 0 not in found.released.owner
+    assert "epsilon=-1.0" in caplog.text
+
+
+def release(codes, sizes=(2, 1), labels=(0, -1), **more) -> RecordDict:
+    arrays = {"codes": codes, "sizes": np.array(sizes), "labels": np.array(labels), **more}
+    return RecordDict({"arrays": wire.record(arrays)})
+
+
+ONE = np.array([[1, 0, 0, -1], [0, 1, 1, 0], [0, 0, -1, 1]], np.int8)  # m = 2 up to two nodes
+
+
+def edited(value, at=(0, 0)):
+    codes = ONE.copy()
+    codes[at] = value
+    return codes
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (release(ONE.astype(np.float64)), "float64 of shape"),
+        (release(ONE[:, :3].copy()), r"shape \(3, 3\), not int8 of shape \(3, 4\)"),
+        (release(ONE[:2].copy()), "3 nodes, there are 2 rows"),
+        (release(edited(2)), "not -1, 0 or 1"),
+        (release(edited(-128)), "not -1, 0 or 1"),
+        (release(edited(0)), "row 0 has 1 bits, not m=2"),
+        (release(edited(1, (2, 0))), "row 2 has 3 bits, not m=2"),
+        (release(ONE, sizes=(3,), labels=(0,)), "row 0 has 2 bits, not m=1"),
+        (release(ONE, sizes=(3, 0)), "sizes has 0, the least is 1"),
+        (release(ONE, sizes=(2.0, 1.0)), "sizes is float64"),
+        (release(ONE, sizes=(2**62, 2**62)), "there are 3 rows"),
+        (release(ONE, sizes=(), labels=()), "sizes is float64"),
+        (release(ONE, sizes=np.zeros(0, np.int64), labels=()), "not int64, a graph"),
+        (release(ONE, labels=(0,)), "labels is int64 of shape"),
+        (release(ONE, labels=(0, -2)), "labels has -2"),
+        (release(ONE, second=ONE), "holds"),
+        (RecordDict({"arrays": wire.record({})}), "holds"),
+        (RecordDict({"arrays": ConfigRecord()}), "ConfigRecord"),
+    ],
+)
+def test_a_release_that_the_encoder_cannot_have_made_is_refused(content, reason):
+    read_embeddings(release(ONE), terms_of())
+    with pytest.raises(ValueError, match=reason):
+        read_embeddings(content, terms_of())
+
+
+def test_bits_of_a_whole_graph_are_counted_over_its_rows():
+    terms = ReleaseTerms(H, lambda nodes: 3, of_graph=True)
+    codes = np.array([[1, 0, 0, -1], [0, 0, 1, 0], [0, 1, -1, 1]], np.int8)
+    found = read_embeddings(release(codes), terms)
+    np.testing.assert_array_equal(found.rows[0], codes)
+    with pytest.raises(BadReply, match="graph 1 has 2 bits, not m=3"):
+        read_embeddings(release(ONE), ReleaseTerms(H, lambda n: 4 if n == 2 else 3, of_graph=True))
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (np.full((3, H), 1.01), r"outside \[0, 1\]"),
+        (np.full((3, H), -0.01), r"outside \[0, 1\]"),
+        (np.full((3, H), np.nan), "not finite"),
+        (np.full((3, H), 0.5, np.float32), "float32"),
+    ],
+)
+def test_rows_without_privacy_are_checked_too(rows, reason):
+    arrays = {"rows": rows, "sizes": np.array([2, 1]), "labels": np.array([0, 1])}
+    content = RecordDict({"arrays": wire.record(arrays)})
+    with pytest.raises(BadReply, match=reason):
+        read_embeddings(content, terms_of("none"))
+
+
+def test_the_weighted_mean_is_that_of_numpy():
+    rng = np.random.default_rng(0)
+    vectors, counts = rng.standard_normal((5, 7)), rng.integers(0, 9, 5).astype(float)
+    total = {"weights": counts @ vectors, "count": np.array([counts.sum()])}
+    wanted = np.average(vectors, axis=0, weights=counts)
+    np.testing.assert_allclose(weighted_mean(total), wanted, rtol=1e-12)
+
+
+def test_the_strategy_needs_no_torch():
+    made = make()
+    made.begin([Client("a", 0, 1, ["x"], 1)])
+    assert made.layout()["weights"] == (D,)
