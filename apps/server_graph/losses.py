@@ -4,6 +4,9 @@ A loss sees arrays only. With n samples of d features and M parameters:
 
     X : (n, d) features h      y : (n,) targets      w : (M,) parameters
 
+The losses here take any axes before these, one of clients for example: `loss`, `gradients` and
+`predict` of X (C, n, d), y (C, n), w (C, M) are those of every client with its own w.
+
 ``logistic``       Q = log(1 + exp(-y h'w)),  y = -1 or +1,  M = d
 ``least-squares``  Q = (y - h'w)^2 / 2,       y a number,    M = d
 
@@ -65,6 +68,11 @@ class Loss(Protocol):
 METHODS = ("size", "loss", "gradients", "predict", "check_targets")
 
 
+def inner(X: Array, w: Array) -> Array:
+    """Return h'w (..., n) of the samples X (..., n, d) under their client's w (..., d)."""
+    return X @ w if w.ndim == 1 else (X @ w[..., None])[..., 0]
+
+
 class Logistic:
     """Q = log(1 + exp(-y h'w)), of labels -1 and +1."""
 
@@ -76,11 +84,11 @@ class Logistic:
 
     def loss(self, w: Array, X: Array, y: Array) -> Array:
         """Return the samples' losses (n,)."""
-        return np.logaddexp(0.0, -y * (X @ w))
+        return np.logaddexp(0.0, -y * inner(X, w))
 
     def gradients(self, w: Array, X: Array, y: Array) -> Array:
         """Return the samples' gradients (n, M)."""
-        return (-y * expit(-y * (X @ w)))[:, None] * X
+        return (-y * expit(-y * inner(X, w)))[..., None] * X
 
     def hessian(self, w: Array, X: Array, y: Array, weights: Array) -> Array:
         """Return the weighted sum of the samples' Hessians (M, M)."""
@@ -89,7 +97,7 @@ class Logistic:
 
     def predict(self, w: Array, X: Array) -> Array:
         """Return labels -1 and +1; +1 on the boundary."""
-        return np.where(X @ w >= 0.0, 1.0, -1.0)
+        return np.where(inner(X, w) >= 0.0, 1.0, -1.0)
 
     def check_targets(self, y: Array, source: str) -> Array:
         """Return labels -1 and +1; 0 and 1 are taken for them."""
@@ -107,11 +115,11 @@ class LeastSquares:
 
     def loss(self, w: Array, X: Array, y: Array) -> Array:
         """Return the samples' losses (n,)."""
-        return 0.5 * (X @ w - y) ** 2
+        return 0.5 * (inner(X, w) - y) ** 2
 
     def gradients(self, w: Array, X: Array, y: Array) -> Array:
         """Return the samples' gradients (n, M)."""
-        return (X @ w - y)[:, None] * X
+        return (inner(X, w) - y)[..., None] * X
 
     def hessian(self, w: Array, X: Array, y: Array, weights: Array) -> Array:
         """Return the weighted sum of the samples' Hessians (M, M); the same for every w."""
@@ -119,7 +127,7 @@ class LeastSquares:
 
     def predict(self, w: Array, X: Array) -> Array:
         """Return h'w."""
-        return X @ w
+        return inner(X, w)
 
     def check_targets(self, y: Array, source: str) -> Array:
         """Return ``y``: every number is a target."""

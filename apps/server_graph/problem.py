@@ -13,6 +13,9 @@ data: it is not clipped.
 
     P servers, K_p clients of server p, N_{p,k} samples of client k, M parameters
     X : (n, d)   y : (n,)   w : (M,)   G : (n, M) gradients, one sample a row
+
+A client's part is written for a batch of clients as well, a leading axis of all of these: a device
+calls it for itself, `simulate` for everybody at once.
 """
 
 from __future__ import annotations
@@ -38,29 +41,43 @@ _CHUNK = 8192  # rows whose gradients are held at a time
 
 
 def clip_rows(G: Array, B: float) -> Array:
-    """Return the rows of ``G`` (n, M), each scaled down to norm ``B`` where it is longer.
+    """Return the rows of ``G`` (..., M), each scaled down to norm ``B`` where it is longer.
 
     ``B = 0`` does not clip. With ``B > 0`` the bound holds for every row whatever it is: one that
     is not finite becomes zero.
     """
     if B == 0.0:
         return G
-    squares = np.einsum("ij,ij->i", G, G)
+    squares = np.einsum("...j,...j->...", G, G)
     if squares.max() < np.inf:
-        return G * (B / np.maximum(np.sqrt(squares), B))[:, None]
-    G = np.where(np.all(np.isfinite(G), axis=1, keepdims=True), G, 0.0)
+        return G * (B / np.maximum(np.sqrt(squares), B))[..., None]
+    G = np.where(np.all(np.isfinite(G), axis=-1, keepdims=True), G, 0.0)
     # A square may overflow where the norm does not.
-    largest = np.maximum(np.max(np.abs(G), axis=1), np.finfo(np.float64).tiny)
-    unit = G / largest[:, None]
-    norms = np.sqrt(np.einsum("ij,ij->i", unit, unit))  # at least 1, or 0 for a row of zeros
-    return unit * np.minimum(largest, B / np.maximum(norms, 1.0))[:, None]
+    largest = np.maximum(np.max(np.abs(G), axis=-1), np.finfo(np.float64).tiny)
+    unit = G / largest[..., None]
+    norms = np.sqrt(np.einsum("...j,...j->...", unit, unit))  # at least 1, or 0 for a row of zeros
+    return unit * np.minimum(largest, B / np.maximum(norms, 1.0))[..., None]
 
 
-def gradient(loss: Loss, w: Array, X: Array, y: Array, ridge: float, clip: float) -> Array:
-    """Return the mean of the samples' clipped gradients, and the ridge's: (M,)."""
+def gradient(
+    loss: Loss,
+    w: Array,
+    X: Array,
+    y: Array,
+    ridge: float,
+    clip: float,
+    taken: NDArray[np.bool_] | None = None,
+) -> Array:
+    """Return the mean of the samples' clipped gradients, and the ridge's: (..., M).
+
+    ``taken`` (..., n) says which samples count, where clients have different numbers of them.
+    """
     G = clip_rows(loss.gradients(w, X, y), clip)
-    # what mean does, without its overhead, which counts for a small batch
-    return np.add.reduce(G, axis=0) / len(G) + ridge * w
+    if taken is None:
+        # what mean does, without its overhead, which counts for a small batch
+        return np.add.reduce(G, axis=-2) / G.shape[-2] + ridge * w
+    G = G * taken[..., None]
+    return np.add.reduce(G, axis=-2) / np.count_nonzero(taken, axis=-1)[..., None] + ridge * w
 
 
 def draw_batches(n: int, batch: int, steps: int, rng: np.random.Generator) -> Rows:
@@ -84,10 +101,22 @@ def local_steps(
     ridge: float,
     clip: float,
     batches: Iterable[Rows],
+    clients: NDArray[np.intp] | None = None,
 ) -> Array:
-    """Return the model after one gradient step a batch, (6)."""
+    """Return the model after one gradient step a batch, (6): of one client, or of a batch of them.
+
+    Parameters
+    ----------
+    w : (M,) where the client begins
+    X, y : its samples
+    batches : the rows (b,) of each step
+    clients : (C,) where there are several: which of X (K, n, d) and y (K, n) begin at w (C, M) and
+        take the rows (C, b); -1 fills up for those with fewer than b
+    """
     for rows in batches:
-        w = w - step * gradient(loss, w, X[rows], y[rows], ridge, clip)
+        place = rows if clients is None else (clients[:, None], rows)
+        taken = None if clients is None else rows >= 0
+        w = w - step * gradient(loss, w, X[place], y[place], ridge, clip, taken)
     return w
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strategies.core.base import Client
+from strategies.server_graph.strategy import ServerGraph
 
 from .config import LOSSES, ServerGraphConfig
 from .data import synthetic_table
@@ -45,6 +47,29 @@ def _minimiser(
             samples = synthetic_table(config, seed, partition)
             groups.setdefault(home, []).append((samples.X, samples.y))
     return minimiser(loss_by_name(config.loss), list(groups.values()), config.ridge)
+
+
+def deviations(
+    config: ServerGraphConfig, seed: int, strategy: ServerGraph, state: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return the mean-square deviation (dB) of the centroid and of single servers."""
+    server_round = strategy.current_round
+    truth = true_model(config, seed, strategy.clients, strategy.homes_in(server_round))
+    if truth is None:
+        return {}
+    return distances(state["models"][strategy.up(server_round)], truth)
+
+
+def distances(models: Vector, truth: Vector) -> dict[str, float]:
+    """Return how far the centroid of models (S, M), and on average a single one, are from w^o."""
+    return {
+        "msd": _decibel(np.sum((np.mean(models, axis=0) - truth) ** 2)),
+        "msd-servers": _decibel(np.mean(np.sum((models - truth) ** 2, axis=1))),
+    }
+
+
+def _decibel(power: float) -> float:
+    return float(10.0 * np.log10(max(float(power), 1e-300)))
 
 
 def steady_state(decibels: Sequence[float]) -> float:

@@ -135,6 +135,24 @@ class ServerMasks:
         return HKDF(hashes.SHA256(), SEED_BYTES, None, info).derive(self._roots[other])
 
 
+class NoMasks:
+    """What masks would cover, in the ring and bare: the same sums, and nobody is protected.
+
+    For arithmetic in which no message leaves the process.
+    """
+
+    public = b""
+
+    def meet(self, publics: Mapping[int, bytes]) -> None:
+        """Agree with nobody."""
+
+    def message(
+        self, server_round: int, receiver: int, senders: Sequence[int], term: Reals
+    ) -> Words:
+        """Return a_mp psi_m in the ring; see `ServerMasks.message`."""
+        return _ring(len(senders)).encode(term, f"a server's term for server {receiver}")
+
+
 def open_sum(messages: Mapping[int, Words], receiver: int, size: int) -> Reals:
     """Return sum_m a_mp psi_m, (M,), from the messages of all of p's neighbours.
 

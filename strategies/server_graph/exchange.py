@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from numpy.typing import NDArray
 
 from privacy.mechanisms.laplace import laplace_noise
 from privacy.mechanisms.noise import NoiseSource
-from privacy.secagg.server_masks import FEWEST_SENDERS, ServerMasks, open_sum
+from privacy.secagg.server_masks import FEWEST_SENDERS, NoMasks, ServerMasks, open_sum
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -179,7 +180,9 @@ class MaskedServer(NoisyServer):
 
     method = "masked"
 
-    def __init__(self, index: int, deviation: float, noise: Noise, masks: ServerMasks) -> None:
+    def __init__(
+        self, index: int, deviation: float, noise: Noise, masks: ServerMasks | NoMasks
+    ) -> None:
         super().__init__(index, deviation, noise)
         self._masks = masks
 
@@ -225,9 +228,18 @@ class MaskedServer(NoisyServer):
 
 
 def servers(
-    method: str, count: int, deviation: float, noise: Noise, session: bytes | None = None
+    method: str,
+    count: int,
+    deviation: float,
+    noise: Noise,
+    session: bytes | None = None,
+    masks: bool = True,
 ) -> list[Server]:
-    """Return P = ``count`` servers of one method; ``session`` names the run, or is drawn."""
+    """Return P = ``count`` servers of one method; ``session`` names the run, or is drawn.
+
+    Without ``masks`` servers of ``masked`` send what masks would hide, for who wants the numbers
+    and not the protection.
+    """
     if method == "none":
         return [Server(m) for m in range(count)]
     if method == "iid":
@@ -236,13 +248,22 @@ def servers(
         return [HybridServer(m, deviation, noise) for m in range(count)]
     if method == "masked":
         run = secrets.token_bytes(16) if session is None else session
-        return [MaskedServer(m, deviation, noise, ServerMasks(m, run)) for m in range(count)]
+        return [
+            MaskedServer(m, deviation, noise, ServerMasks(m, run) if masks else NoMasks())
+            for m in range(count)
+        ]
     raise ValueError(f"method {method!r}: use none, iid, hybrid or masked")
 
 
 def neighbours(weights: Matrix, server: int) -> list[int]:
     """Return N_p: whom p hears from and sends to, as A is symmetric; without p."""
-    return [int(m) for m in np.flatnonzero(weights[server]) if m != server]
+    return list(_others_in(weights[server].tobytes(), server))
+
+
+@lru_cache(maxsize=4096)
+def _others_in(row: bytes, server: int) -> tuple[int, ...]:
+    # Asked for many times a round, and the same for all rounds until a server fails.
+    return tuple(m for m in np.flatnonzero(np.frombuffer(row)).tolist() if m != server)
 
 
 def whole_matrix(weights: Matrix, alive: Sequence[int], count: int) -> Matrix:

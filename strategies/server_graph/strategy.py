@@ -39,7 +39,7 @@ from strategies.core.secure import SecureSum
 from strategies.topology.clients import drawn_by_server
 from strategies.topology.graph import Topology
 
-from .exchange import Server
+from .exchange import Server, whole_matrix
 from .failures import Outage, alive, homes_now
 from .post import Post
 
@@ -149,9 +149,8 @@ class ServerGraph(StudyStrategy[Vector]):
         key = up.tobytes()
         if key not in self._matrices:
             rest = self.servers.topology.without(int(p) for p in np.flatnonzero(~up))
-            whole = np.eye(up.size)
-            whole[np.ix_(up, up)] = rest.weights
-            self._matrices[key] = whole
+            here = np.flatnonzero(up).tolist()
+            self._matrices[key] = whole_matrix(rest.weights, here, up.size)
         return self._matrices[key]
 
     # --- a round -----------------------------------------------------------------------------

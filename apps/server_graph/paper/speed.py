@@ -34,7 +34,7 @@ PIECES: dict[str, list[tuple[Any, str]]] = {
     "clients' arithmetic": [
         (client_app, name) for name in ("generator", "draw_batches", "local_steps")
     ],
-    "servers' arithmetic": [(Post, "exchange"), (server_app, "_evaluate")],
+    "servers' arithmetic": [(Post, "exchange"), (server_app, "deviations")],
     "masks between servers": [
         (ServerMasks, "message"),
         (ServerMasks, "meet"),

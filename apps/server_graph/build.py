@@ -1,0 +1,85 @@
+"""From settings to the strategy of server-graph, with messages or without."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from apps.common.seeds import generator
+from apps.common.servers import build_topology
+from apps.common.settings import ConfigError
+from strategies.core.secure import SecureSum
+from strategies.server_graph.exchange import servers
+from strategies.server_graph.failures import Outage, alive, parse_failures
+from strategies.server_graph.strategy import ServerGraph, ServerPlan
+from strategies.topology.graph import Topology
+
+from .config import ServerGraphConfig
+from .release import paper_epsilon, sound_epsilon
+
+
+def build_strategy(
+    config: ServerGraphConfig, seed: int, arguments: Mapping[str, Any], masks: bool = True
+) -> ServerGraph:
+    """Return the strategy of the run's method.
+
+    Parameters
+    ----------
+    arguments : of `StudyStrategy`
+    masks : False leaves out the masks between servers and those of clients, for who wants the
+        numbers only
+    """
+    graph = build_topology(config, seed, config.weights)
+    method = "none" if config.method == "fedavg" else config.method
+    try:
+        outages = parse_failures(config.failures, graph.servers)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if config.method == "masked" and config.sigma == 0.0:
+        _refuse_bare_edges(graph, outages)
+    return ServerGraph(
+        **arguments,
+        servers=ServerPlan(graph, outages, config.on_server_loss == "rehome"),
+        exchange=servers(
+            method,
+            graph.servers,
+            config.sigma,
+            lambda server, server_round: generator(seed, "server noise", server, server_round),
+            masks=masks,
+        ),
+        secure=SecureSum if masks and config.masks_clients else None,
+        epsilons=partial(epsilons, config, graph),
+    )
+
+
+def _refuse_bare_edges(graph: Topology, outages: Sequence[Outage]) -> None:
+    """Refuse masks without noise where in some round a server has a single neighbour."""
+    changes = {1} | {o.first for o in outages}
+    changes |= {int(o.last) + 1 for o in outages if o.last < math.inf}
+    for server_round in sorted(changes):
+        up = alive(tuple(outages), server_round, graph.servers)
+        degree = graph.adjacency[:, up].sum(axis=1)
+        bare = np.flatnonzero(up & (degree == 1))
+        if bare.size:
+            raise ConfigError(
+                f"sigma=0.0: in round {server_round} {graph.names[bare[0]]} has one neighbour, "
+                "from whom masks can hide nothing; set sigma > 0 for the noise on such an edge, "
+                "or choose a topology without"
+            )
+
+
+def epsilons(
+    config: ServerGraphConfig, graph: Topology, server_round: int, size: int
+) -> dict[str, float]:
+    """Return the privacy spent up to a round, by the paper's formula and by the corrected one."""
+    if config.method not in ("hybrid", "iid") or config.clip == 0.0 or config.sigma == 0.0:
+        return {}
+    releases = int(np.max(graph.degree)) if config.method == "iid" else 1
+    return {
+        "epsilon-paper": paper_epsilon(config, server_round),
+        "epsilon-sound": sound_epsilon(config, server_round, size, releases),
+    }
