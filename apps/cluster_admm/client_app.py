@@ -33,8 +33,9 @@ from strategies.core import wire
 
 from .config import ClusterAdmmConfig
 from .data import client_table, cluster_of, held_out_rows, server_of
-from .problem import Step, mean_losses, primal_step
+from .problem import mean_losses
 from .release import bounded, permit_losses, release_model
+from .steps import PrimalStep, primal_step
 
 app = ClientApp()
 
@@ -52,7 +53,7 @@ class _Client:
     node: Node
     samples: Samples
     policy: Policy
-    steps: dict[tuple[float, float, float], tuple[Step, int]] = field(default_factory=dict)
+    steps: dict[tuple[float, float, float], tuple[PrimalStep, int]] = field(default_factory=dict)
 
 
 def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
@@ -147,7 +148,7 @@ def losses(message: Message, context: Context) -> Message:
 
 def _step(
     config: ClusterAdmmConfig, client: _Client, rho: float, share: float, held_out: float
-) -> tuple[Step, int]:
+) -> tuple[PrimalStep, int]:
     """Return the factorised step (4), and the number of samples in it."""
     key = (rho, share, held_out)
     known = client.steps.get(key)

@@ -64,7 +64,7 @@ from privacy.mechanisms.gaussian import gaussian_epsilon
 from privacy.mechanisms.noise import NoiseSource, fresh_noise
 
 from .config import ClusterAdmmConfig
-from .problem import GRADIENT_TOLERANCE
+from .steps import GRADIENT_TOLERANCE
 
 Array = NDArray[np.float64]
 
@@ -149,8 +149,7 @@ def round_event(
     # A later round has less noise: a server must not get it by a number that is not in the run.
     if not 1 <= server_round <= config.rounds:
         raise ValueError(f"round {server_round}: the run's rounds are 1 to {config.rounds}")
-    distance = sensitivity(config, count, rho, share)
-    sigma = decaying_sigma(config.phi0, config.zeta, distance, server_round)
+    sigma, distance = round_sigma(config, server_round, count, rho, share)
     what = "model of one primal step"
     return PrivacyEvent(
         name=f"round-{server_round}",
@@ -161,6 +160,31 @@ def round_event(
         sigma=sigma,
         sensitivity=distance,
     )
+
+
+def simulated_release(
+    config: ClusterAdmmConfig,
+    seed: int,
+    partition: int,
+    w: Array,
+    server_round: int,
+    sigma: float,
+) -> Array:
+    """Return what a simulated client sends in place of its solution ``w`` (12)."""
+    return limited(config, w) + sigma * simulated_noise(seed, partition, server_round, w.size)
+
+
+def limited(config: ClusterAdmmConfig, w: Array) -> Array:
+    """Return the model that noise is added to; with ``sound``, the nearest one of |w| <= W."""
+    return projected(w, config.clip_model) if config.privacy == "sound" else w
+
+
+def round_sigma(
+    config: ClusterAdmmConfig, server_round: int, count: int, rho: float, share: float
+) -> tuple[float, float]:
+    """Return sigma_n of a client of ``count`` samples, and the sensitivity that it is for."""
+    distance = sensitivity(config, count, rho, share)
+    return decaying_sigma(config.phi0, config.zeta, distance, server_round), distance
 
 
 def simulated_noise(seed: int, partition: int, server_round: int, size: int) -> Array:
@@ -196,11 +220,10 @@ def release_model(
     if config.privacy == "none":
         return w, ()
     event = round_event(config, server_round, count, rho, share)
-    if config.privacy == "sound":
-        w = projected(w, config.clip_model)
     if node.simulated:
-        noise = simulated_noise(seed, node.partition, server_round, w.size)
-        return w + event.sigma * noise, (event,)
+        sent = simulated_release(config, seed, node.partition, w, server_round, event.sigma)
+        return sent, (event,)
+    w = limited(config, w)
     # Fresh noise makes every answer a release of its own, also where a round is asked for twice.
     name = f"{event.name}-{secrets.token_hex(8)}"
     event = PrivacyEvent(**{**event.as_record(), "name": name})

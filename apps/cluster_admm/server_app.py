@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -13,20 +12,17 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from apps.common.progress import publish
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
-from apps.common.servers import build_topology
-from apps.common.settings import ConfigError
-from strategies.cluster_admm.finding import ClusterFinding, first_assignment
-from strategies.cluster_admm.local import ClientsAlone
+from strategies.cluster_admm.finding import ClusterFinding
 from strategies.cluster_admm.search import agreement
 from strategies.cluster_admm.selection import ClusterSelection
-from strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
+from strategies.cluster_admm.strategy import ClusterAdmm
 from strategies.core.base import Client
 
+from .build import build_strategy
 from .config import ClusterAdmmConfig
-from .data import ONE_TASK, Truth, synthetic_truth
+from .data import Truth, synthetic_truth
 from .problem import nmsd
 from .release import statement, warnings
 from .report.page import export_graphs, sections
@@ -52,55 +48,6 @@ def main(grid: Grid, context: Context) -> None:
         run.result.ledger = run.ledger.report(names, statement(config))
         _fill(run.result, strategy, _truth(config, run.seed, strategy.clients))
     run.write_report(sections, export_graphs)
-
-
-def build_strategy(
-    config: ClusterAdmmConfig, seed: int, arguments: Mapping[str, Any]
-) -> ClusterAdmm:
-    """Return the strategy of the run's method.
-
-    Raises
-    ------
-    ConfigError
-        For settings that do not go together, before any client is asked.
-    """
-    one_task = config.method in ONE_TASK
-    task = ClusterTask(
-        topology=build_topology(config, seed),
-        clusters=1 if one_task else config.cluster_count,
-        rho=config.rho,
-        tau=(lambda server_round: 0.0) if one_task else partial(_tau, config),
-        exact=config.mixing == "exact",
-        apart=config.method == "clusterfl",
-    )
-    if config.finds_clusters:
-        config.permit_search(first_assignment(config.assign_every))
-    if config.method == "local":
-        if config.privacy == "paper":
-            raise ConfigError(
-                "privacy='paper' with method='local': the paper's noise (43) is of a step with "
-                "rho, and clients alone take none; set privacy='none' or 'sound'"
-            )
-        return ClientsAlone(**arguments, task=task)
-    if one_task or not config.finds_clusters:
-        return ClusterAdmm(**arguments, task=task)
-    candidates = config.candidates
-    if len(candidates) == 1:
-        return ClusterFinding(**arguments, task=task, every=config.assign_every)
-    plan = replace(arguments["plan"], rounds=(len(candidates) + 1) * config.rounds)
-    longer = {"plan": plan, "on_round": partial(publish, config.study, plan.rounds)}
-    return ClusterSelection(
-        **{**arguments, **longer},
-        task=task,
-        every=config.assign_every,
-        candidates=candidates,
-        length=config.rounds,
-        fraction=config.held_out,
-    )
-
-
-def _tau(config: ClusterAdmmConfig, server_round: int) -> float:
-    return config.tau * config.tau_decay**server_round
 
 
 def _truth(config: ClusterAdmmConfig, seed: int, clients: Sequence[Client]) -> Truth | None:

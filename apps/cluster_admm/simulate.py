@@ -37,10 +37,10 @@ from strategies.topology.graph import Topology
 
 from .config import ClusterAdmmConfig
 from .data import ONE_TASK, Truth, synthetic_table, synthetic_truth
-from .problem import nmsd
+from .problem import Array, nmsd
 from .release import bounded
 from .rounds import Rounds
-from .steps import Array, Places
+from .steps import Places, alone
 
 Tables = tuple[tuple[Array, Array], ...]
 
@@ -94,15 +94,16 @@ def simulate(config: ClusterAdmmConfig, seed: int) -> Simulation:
     graph = build_topology(config, seed)
     if config.method == "local":
         return _alone(config, seed, truth, graph)
-    run = Rounds(config, seed, graph, truth.clusters, client_tables(config, seed))
+    run = Rounds(config, seed, truth.clusters, client_tables(config, seed))
+    homes, groups = run.strategy.homes, run.strategy.groups
     targets = truth.models[truth.clusters]
     own, servers = np.empty(config.rounds), np.empty(config.rounds)
     took_part = np.zeros((config.rounds, config.clients), dtype=np.bool_)
     for server_round in range(1, config.rounds + 1):
         took_part[server_round - 1, run.step(server_round)] = True
         own[server_round - 1] = nmsd(run.clients, targets)
-        servers[server_round - 1] = nmsd(run.models[run.homes, run.groups], targets)
-    last = run.models, run.clients, run.sent, run.homes, run.groups
+        servers[server_round - 1] = nmsd(run.models[homes, groups], targets)
+    last = run.models, run.clients, run.sent, homes, groups
     return Simulation(own, servers, *last, took_part, truth, graph)
 
 
@@ -114,13 +115,7 @@ def client_tables(config: ClusterAdmmConfig, seed: int) -> Tables:
 
 def _alone(config: ClusterAdmmConfig, seed: int, truth: Truth, graph: Topology) -> Simulation:
     """Return argmin f_k of every client."""
-    w = np.empty((config.clients, config.features))
-    for k, (X, y) in enumerate(client_tables(config, seed)):
-        # (X'X + D ridge)^-1 X'y by singular values, the shortest solution at ridge = 0.
-        left, values, right = np.linalg.svd(X, full_matrices=False)
-        kept = values > 1e-12 * values[0]
-        shrunk = values[kept] / (values[kept] ** 2 + len(y) * config.ridge)
-        w[k] = right[kept].T @ (shrunk * (left[:, kept].T @ y))
+    w = alone(config.loss, client_tables(config, seed), config.ridge)
     level = np.full(config.rounds, nmsd(w, truth.models[truth.clusters]))
     places = np.arange(config.clients, dtype=np.intp)
     nobody = np.zeros((config.rounds, config.clients), dtype=np.bool_)

@@ -1,145 +1,236 @@
-"""The primal step (4) of all clients at once: ridge in closed form, logistic by Newton [GG].
+"""A client's primal step (4) of cluster-admm, written for a batch of clients [GG].
 
-With v_k = phi_k + rho w_{s,q}, c_k = rho + 2 share_k ridge, U_k = sqrt(2 / D_k) X_k, ``ridge`` is
+For the v = phi_k + rho w_{s,q} it is sent, a client solves
 
-    w_k = (c_k I + U_k'U_k)^-1 (2/D_k X_k'y_k + v_k)
-        = (g - V_k'V_k g) / c_k,   V_k = L_k^-1 U_k,   L_k L_k' = c_k I + U_k U_k'    (Woodbury)
+    w_k = argmin_w  1/D sum_i l(w; x_i, y_i) + share ridge |w|^2 - <v, w> + rho/2 |w|^2      (4)
 
-with V (K, D, d) made once. ``logistic``, with z_i = y_i x_i and any u in R^D,
+whose quadratic part is c/2 |w|^2 with c = 2 share ridge + rho. For ``ridge`` this is
 
-    min_w  1/D sum_i log(1 + exp(-z_i'w)) + c/2 |w|^2 - <v, w>,     w = (v + Z'u) / c,
+    (2/D X'X + c I) w = 2/D X'y + v,
 
-has its solution where u_i = 1/D expit(-m_i), m = Z w = (Z v + G u) / c, G = Z Z' (D, D). Newton's
-step on w stays in this form, so it is done on u, in D and not in d numbers: with
-r = u - 1/D expit(-m), S = diag(1/D expit(m) expit(-m)),
+one matrix for all rounds. Clients have fewer samples than features (D < d), where
 
-    (c I + S G) du = -c r,     gradient Z'r,  |gradient|^2 = r'G r          (Woodbury)
-    objective  1/D sum_i log(1 + exp(-m_i)) + u'G u / (2 c)  + a constant
+    (c I + U'U)^-1 g = (g - U' (c I + U U')^-1 U g) / c = (g - V'V g) / c   (Woodbury), U : (D, d)
 
-from the last round's u, with backtracking. Rows of zeros with weight 0 in place of 1/D pad D.
+with V = L^-1 U, L L' = c I + U U', made once: O(D d) a round. Else the d x d factor is kept.
+
+A device has a batch of one client, `primal_step`; a run without messages has all of them.
+
+    v, w : (n, d) of n clients      X : (D, d)   y : (D,) of one of them
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.special import expit
 
-from .problem import GRADIENT_TOLERANCE
+from .problem import Array, Tables, signed_labels, step_length
 
-Array = NDArray[np.float64]
 Places = NDArray[np.intp]
-Tables = Sequence[tuple[Array, Array]]
 
-_MOST_STEPS, _HALVINGS = 100, 40
+# Of a logistic step. What the clients of a cluster leave adds up; models are to be right to 1e-8.
+GRADIENT_TOLERANCE = 1e-10
+_MOST_LOGISTIC_STEPS = 50
+# w_k is off by about rho / curvature; smaller, and the step's rounding, 1e-16 / rho, is more.
+LEAST_RHO = 1e-8
+
+
+class Steps(Protocol):
+    """The primal steps of a batch of clients."""
+
+    def solve(self, v: Array, clients: Places | None = None) -> Array:
+        """Return the w_k (n, d) of ``clients`` (n,), all by default, for their v (n, d)."""
 
 
 class RidgeSteps:
-    """The primal step (4) of all clients, factorised once.
+    """The primal step (4) of squared errors, factorised once for its data, rho and shares.
 
     Parameters
     ----------
-    tables : X (D_k, d) and y (D_k,) of every client
-    ridge, rho : of R(w) = ridge |w|^2 and of the augmented Lagrangian
-    shares : (K,) each client's part of R
+    tables : X and y of every client
+    ridge, shares : R(w) = ridge |w|^2, of which a client has its share (K,)
+    rho : > 0, of the augmented Lagrangian
     """
 
-    def __init__(self, tables: Tables, ridge: float, shares: Array, rho: float) -> None:
-        most = max(len(y) for _, y in tables)
+    def __init__(self, tables: Tables, ridge: float, shares: ArrayLike, rho: float) -> None:
+        given = np.asarray(shares, dtype=np.float64)
+        self._c = np.array([_curvature(ridge, float(share), rho) for share in given])
+        counts = [_checked(X, y) for X, y in tables]
         size = tables[0][0].shape[1]
-        self._c = rho + 2.0 * ridge * shares
-        self._V = np.zeros((len(tables), most, size))  # zero rows change nothing
-        self._target = np.empty((len(tables), size))
-        for k, (X, y) in enumerate(tables):
-            U = np.sqrt(2.0 / len(y)) * X
-            L = np.linalg.cholesky(self._c[k] * np.eye(len(y)) + U @ U.T)
-            self._V[k, : len(y)] = solve_triangular(L, U, lower=True)
-            self._target[k] = (2.0 / len(y)) * (X.T @ y)
+        self._target = np.empty((len(counts), size))
+        most = max((count for count in counts if count < size), default=0)
+        self._V = np.zeros((len(counts), most, size))  # zero rows change nothing
+        self._tall: dict[int, tuple[Array, bool]] = {}
+        for k, ((X, y), count) in enumerate(zip(tables, counts, strict=True)):
+            self._target[k] = (2.0 / count) * (X.T @ y)
+            U = math.sqrt(2.0 / count) * X
+            if count < size:
+                self._V[k, :count] = _whitened(U, self._c[k])
+            else:
+                self._tall[k] = cho_factor(self._c[k] * np.eye(size) + U.T @ U)
 
-    def solve(self, v: Array, clients: Places) -> Array:
-        """Return the w_k (n, d) of ``clients`` (n,) for their ``v`` (n, d)."""
-        g = (self._target[clients] + v)[..., None]
-        V = self._V[clients]
-        inside = g - V.transpose(0, 2, 1) @ (V @ g)
-        return np.asarray(inside[..., 0] / self._c[clients, None])
+    def solve(self, v: Array, clients: Places | None = None) -> Array:
+        """Return the w_k (n, d) of ``clients`` (n,), all by default, for their v (n, d)."""
+        who = slice(None) if clients is None else clients
+        V, g = self._V[who], self._target[who] + v
+        inside = (V @ g[..., None])[..., 0]
+        w = (g - (inside[:, None] @ V)[:, 0]) / self._c[who, None]
+        if self._tall:
+            for place, k in enumerate(np.arange(len(self._c))[who].tolist()):
+                if k in self._tall:
+                    w[place] = cho_solve(self._tall[k], g[place])
+        return np.asarray(w)
+
+
+class LogisticStep:
+    """The primal step (4) of the logistic loss, by Newton's method: of one client.
+
+    ``y`` holds labels -1 and +1, or 0 and 1. See `RidgeSteps` for the others.
+    """
+
+    def __init__(self, X: Array, y: Array, ridge: float, share: float, rho: float) -> None:
+        self._count = _checked(X, y)
+        self._signed = signed_labels(y)[:, None] * X
+        self._c = _curvature(ridge, share, rho)
+
+    def solve(self, v: Array, start: Array | None = None) -> Array:
+        """Return w_k (d,), where the gradient's norm is at most 1e-10, or its rounding.
+
+        Newton's method with backtracking from ``start`` (v / c, the solution without data, where
+        absent). Features of size 1000 give the loss kinks that Newton's steps creep along: then
+        t log(1 + exp(-m / t)) is minimised for t falling to 1, each from the last solution.
+        """
+        w = v / self._c if start is None else np.array(start, dtype=np.float64)
+        found, left = self._newton(v, w, 1.0)
+        if not left:
+            return found
+        t = max(1.0, float(np.max(np.sum(self._signed**2, axis=1))) / self._c)
+        w = v / self._c
+        while t > 1.0:
+            w, _ = self._newton(v, w, t)
+            t *= 0.3
+        w, left = self._newton(v, w, 1.0)
+        if left:
+            raise ArithmeticError(
+                f"the logistic step did not converge: gradient {left:.3g} at |w| = "
+                f"{np.linalg.norm(w):.3g}, |v| = {np.linalg.norm(v):.3g}; scale the features to "
+                "about 1"
+            )
+        return w
+
+    def _newton(self, v: Array, w: Array, t: float) -> tuple[Array, float]:
+        """Return where Newton's method ends with margins divided by t, and 0 or the gradient."""
+        Z, c, count = self._signed, self._c, self._count
+        lengths = np.linalg.norm(Z, axis=1)
+
+        def value(w: Array) -> float:
+            losses = t * float(np.logaddexp(0.0, -(Z @ w) / t).sum()) / count
+            return losses + 0.5 * c * float(w @ w) - float(v @ w)
+
+        norm = math.inf
+        for _ in range(_MOST_LOGISTIC_STEPS):
+            margin = (Z @ w) / t
+            chance = expit(-margin)
+            curved = expit(margin) * chance / (count * t)
+            g = c * w - v - (chance @ Z) / count
+            norm, size = float(np.linalg.norm(g)), float(np.linalg.norm(w))
+            # No gradient is better than the rounding of its terms, and of the margins in them.
+            terms = c * size + float(np.linalg.norm(v)) + float(chance @ lengths) / count
+            if norm <= max(GRADIENT_TOLERANCE, 1e-15 * (terms + size * float(curved @ lengths**2))):
+                return w, 0.0
+            move = _shifted(np.sqrt(curved)[:, None] * Z, c)(-g)
+            w = w + step_length(value, w, move, float(g @ move)) * move
+        return w, norm
 
 
 class LogisticSteps:
-    """The primal step (4) of all clients; see `RidgeSteps`, whose interface it has.
+    """The primal steps (4) of the logistic loss, each client's by itself; see `RidgeSteps`.
 
-    Parameters
-    ----------
-    tables : X (D_k, d) and y (D_k,) in {-1, 1} of every client
-    ridge, rho : of R(w) = ridge |w|^2 and of the augmented Lagrangian
-    shares : (K,) each client's part of R
+    Newton's method takes another number of steps for each, so there is no product to share.
     """
 
-    def __init__(self, tables: Tables, ridge: float, shares: Array, rho: float) -> None:
-        most = max(len(y) for _, y in tables)
-        self._c = rho + 2.0 * ridge * shares
-        self._Z = np.zeros((len(tables), most, tables[0][0].shape[1]))
-        self._weight = np.zeros((len(tables), most))
-        for k, (X, y) in enumerate(tables):
-            self._Z[k, : len(y)] = y[:, None] * X
-            self._weight[k, : len(y)] = 1.0 / len(y)
-        self._G = self._Z @ self._Z.transpose(0, 2, 1)
-        self._u = 0.5 * self._weight
+    def __init__(self, tables: Tables, ridge: float, shares: ArrayLike, rho: float) -> None:
+        given = np.asarray(shares, dtype=np.float64).tolist()
+        self._own = [
+            LogisticStep(X, y, ridge, share, rho)
+            for (X, y), share in zip(tables, given, strict=True)
+        ]
 
-    def solve(self, v: Array, clients: Places) -> Array:
-        """Return the w_k (n, d) of ``clients`` (n,) for their ``v`` (n, d)."""
-        Z, c = self._Z[clients], self._c[clients, None]
-        Zv = (Z @ v[..., None])[..., 0]
-        u = self._multipliers(self._u[clients], Zv, self._G[clients], self._weight[clients], c)
-        self._u[clients] = u
-        return np.asarray((v + (u[:, None] @ Z)[:, 0]) / c)
-
-    @staticmethod
-    def _multipliers(u: Array, Zv: Array, G: Array, weight: Array, c: Array) -> Array:
-        """Return u (n, D) where the gradient's norm is at most a tenth of a single client's."""
-
-        def curved(u: Array) -> Array:
-            return (G @ u[..., None])[..., 0]
-
-        def value(u: Array, Gu: Array) -> Array:
-            losses = np.sum(weight * np.logaddexp(0.0, -(Zv + Gu) / c), axis=1)
-            return np.asarray(losses + np.sum(u * Gu, axis=1) / (2.0 * c[:, 0]))
-
-        eye = np.eye(u.shape[1])
-        for _ in range(_MOST_STEPS):
-            Gu = curved(u)
-            m = (Zv + Gu) / c
-            r = u - weight * expit(-m)
-            Gr = curved(r)
-            gradients = np.sqrt(np.maximum(np.sum(r * Gr, axis=1), 0.0))
-            if np.all(gradients <= 0.1 * GRADIENT_TOLERANCE):
-                return u
-            S = weight * expit(m) * expit(-m)
-            du = np.linalg.solve(c[..., None] * eye + S[..., None] * G, -(c * r)[..., None])[..., 0]
-            slope = np.sum(Gr * du, axis=1) / c[:, 0]
-            here, length = value(u, Gu), np.ones(len(u))
-            slack = 1e-14 * (1.0 + np.abs(here))  # the last bits are rounding
-            for _ in range(_HALVINGS):
-                tried = u + length[:, None] * du
-                high = value(tried, curved(tried)) > here + 1e-4 * length * slope + slack
-                if not high.any():
-                    break
-                length[high] *= 0.5
-            u = u + length[:, None] * du
-        raise ArithmeticError(
-            f"logistic steps did not converge: gradient {gradients.max():.3g} after {_MOST_STEPS} "
-            "Newton steps; scale the features to about 1"
-        )
+    def solve(self, v: Array, clients: Places | None = None) -> Array:
+        """Return the w_k (n, d) of ``clients`` (n,), all by default, for their v (n, d)."""
+        own = self._own if clients is None else [self._own[k] for k in clients.tolist()]
+        return np.array([step.solve(row) for step, row in zip(own, v, strict=True)])
 
 
-Steps = RidgeSteps | LogisticSteps
+class PrimalStep:
+    """The step of one client: a batch of one."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
+    def solve(self, v: Array) -> Array:
+        """Return w_k (d,) for v = phi_k + rho w_{s,q}."""
+        return self._steps.solve(v[None])[0]
 
 
-def all_steps(loss: str, tables: Tables, ridge: float, shares: Array, rho: float) -> Steps:
-    """Return the primal steps of the setting ``loss``."""
-    kind: type[RidgeSteps] | type[LogisticSteps] = RidgeSteps
-    if loss == "logistic":
-        kind = LogisticSteps
-    return kind(tables, ridge, shares, rho)
+def primal_steps(
+    loss: str, tables: Tables, ridge: float, shares: ArrayLike, rho: float
+) -> RidgeSteps | LogisticSteps:
+    """Return the primal steps of several clients, by the setting ``loss``."""
+    kinds: dict[str, type[RidgeSteps] | type[LogisticSteps]] = {
+        "ridge": RidgeSteps,
+        "logistic": LogisticSteps,
+    }
+    return kinds[loss](tables, ridge, shares, rho)
+
+
+def primal_step(
+    loss: str, X: Array, y: Array, ridge: float, share: float, rho: float
+) -> PrimalStep:
+    """Return the primal step of one client, by the setting ``loss``."""
+    return PrimalStep(primal_steps(loss, [(X, y)], ridge, [share], rho))
+
+
+def alone(loss: str, tables: Tables, ridge: float) -> Array:
+    """Return argmin loss_k / D_k + ridge |w|^2 (K, d) of every client for itself.
+
+    It is (4) with v = 0, no share of a regulariser and rho/2 |w|^2 in its place; at ``ridge = 0``
+    with a rho that matters to nobody, which gives the shortest solution.
+    """
+    steps = primal_steps(loss, tables, 0.0, np.zeros(len(tables)), max(2.0 * ridge, LEAST_RHO))
+    return steps.solve(np.zeros((len(tables), tables[0][0].shape[1])))
+
+
+def _whitened(U: Array, c: float) -> Array:
+    """Return V = L^-1 U with L L' = c I + U U': one triangular solve here spares two a round."""
+    return solve_triangular(np.linalg.cholesky(c * np.eye(len(U)) + U @ U.T), U, lower=True)
+
+
+def _shifted(U: Array, c: float) -> Callable[[Array], Array]:
+    """Return g -> (c I + U'U)^-1 g, by the smaller of the two Cholesky factors."""
+    rows, columns = U.shape
+    if rows < columns:
+        V = _whitened(U, c)
+        return lambda g: (g - (V @ g) @ V) / c
+    large = cho_factor(c * np.eye(columns) + U.T @ U)
+    return lambda g: cho_solve(large, g)
+
+
+def _curvature(ridge: float, share: float, rho: float) -> float:
+    if not (rho > 0.0 and math.isfinite(rho)):
+        raise ValueError(f"rho={rho}: must be positive and finite")
+    if not (share >= 0.0 and ridge >= 0.0 and math.isfinite(share * ridge)):
+        raise ValueError(f"share={share}, ridge={ridge}: must be >= 0 and finite")
+    return 2.0 * share * ridge + rho
+
+
+def _checked(X: Array, y: Array) -> int:
+    if X.ndim != 2 or y.shape != (len(X),) or len(y) == 0:
+        raise ValueError(f"X has shape {X.shape}, y {y.shape}; one y a row, and one row at least")
+    return len(y)

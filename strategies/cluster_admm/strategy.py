@@ -112,10 +112,14 @@ class ClusterAdmm(StudyStrategy[Vector]):
             self._counted = mates, (1.0 / np.bincount(mates)[mates]).tolist()
         return self._counted[1][client]
 
+    def target(self, clients: int | NDArray[np.intp]) -> Vector:
+        """Return v_k = phi_k + rho w_{s,q} of a client (d,), or of several (n, d)."""
+        models = self.models[self.homes[clients], self.groups[clients]]
+        return self.duals[clients] + self.task.rho * models
+
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return v_k, rho and the client's share of the regulariser."""
-        model = self.models[self.homes[client], self.groups[client]]
-        arrays = wire.record({"v": self.duals[client] + self.task.rho * model})
+        arrays = wire.record({"v": self.target(client)})
         order = ConfigRecord({"round": self.iteration(server_round), "rho": self.task.rho})
         order["share"] = self.share(client)
         if self.held_out:

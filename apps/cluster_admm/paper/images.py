@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from apps.common.servers import build_topology
 from apps.common.threads import one_blas_thread
 from apps.experiments.sweep import on_all_cores, save_plot, write_rows
 from apps.pages.plots import curves
@@ -35,7 +34,7 @@ from ..config import ClusterAdmmConfig
 from ..data import synthetic_truth
 from ..release import bounded
 from ..rounds import Rounds
-from ..steps import LogisticSteps
+from ..steps import alone
 from .image_data import ImageSet, Tables, Task, Unseen, dealt, mnist, organs
 
 Array = NDArray[np.float64]
@@ -122,17 +121,17 @@ def learn(
         raise ValueError(f"loss={config.loss!r}: images are told apart by logistic regression")
     if config.method == "local":
         homes = np.arange(len(tables), dtype=np.intp)
-        alone = LogisticSteps(tables, config.ridge, np.ones(len(tables)), 0.0)
-        w = alone.solve(np.zeros((len(tables), tables[0][0].shape[1])), homes)
+        w = alone(config.loss, tables, config.ridge)
         level = unseen.accuracy(w[:, None], homes, np.zeros_like(homes), clusters)
         return ImageRun(np.full(len(told), level), w[:, None])
     bounds = [bounded(config, X, y) for X, y in tables]
-    run = Rounds(config, seed, build_topology(config, seed), clusters, bounds)
+    run = Rounds(config, seed, clusters, bounds)
+    homes, groups = run.strategy.homes, run.strategy.groups
     found = {}
     for n in range(1, config.rounds + 1):
         run.step(n)
         if n in told:
-            found[n] = unseen.accuracy(run.models, run.homes, run.groups, clusters)
+            found[n] = unseen.accuracy(run.models, homes, groups, clusters)
     return ImageRun(np.array([found[n] for n in told]), run.models)
 
 

@@ -9,8 +9,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from apps.cluster_admm import client_app
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import held_out_rows, synthetic_table, synthetic_truth
-from apps.cluster_admm.problem import primal_step
 from apps.cluster_admm.release import bounded, projected, round_event, simulated_noise
+from apps.cluster_admm.steps import primal_step
 from privacy.accounting.budget import DeviceLedger
 from privacy.accounting.events import PrivacyEvent
 from sim.grid import LocalGrid

@@ -10,14 +10,12 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from apps.cluster_admm.problem import (
-    LogisticStep,
-    RidgeStep,
     mean_losses,
     nmsd,
     optimum,
-    primal_step,
     server_uniform_optimum,
 )
+from apps.cluster_admm.steps import LogisticStep, primal_step
 from strategies.cluster_admm.mixing import aggregate, over_servers
 
 SHAPES = [(1, 6), (5, 6), (6, 6), (9, 6), (40, 3)]
@@ -56,7 +54,7 @@ def test_the_step_minimises_what_4_says(loss, shape):
 def test_the_ridge_step_solves_its_normal_equations_by_either_factor(shape):
     X, y = samples(*shape)
     count, features = shape
-    step = RidgeStep(X, y, 0.1, 0.2, 3.0)
+    step = primal_step("ridge", X, y, 0.1, 0.2, 3.0)
     for seed in range(3):
         v = np.random.default_rng(seed).normal(size=features)
         A = 2.0 / count * X.T @ X + (2 * 0.2 * 0.1 + 3.0) * np.eye(features)
@@ -201,9 +199,9 @@ def test_what_has_no_unique_minimiser_is_refused():
     with pytest.raises(ValueError, match="ridge > 0"):
         optimum("logistic", [(np.array([[1.0], [-1.0]]), np.array([1.0, -1.0]))], 0.0)
     with pytest.raises(ValueError, match="rho=0"):
-        RidgeStep(*samples(2, 5), 0.1, 1.0, 0.0)
+        primal_step("ridge", *samples(2, 5), 0.1, 1.0, 0.0)
     with pytest.raises(ValueError, match="one row at least"):
-        RidgeStep(np.zeros((0, 5)), np.zeros(0), 0.1, 1.0, 1.0)
+        primal_step("ridge", np.zeros((0, 5)), np.zeros(0), 0.1, 1.0, 1.0)
 
 
 def test_nmsd_is_the_mean_of_relative_squares_in_decibel():

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.problem import primal_step
 from apps.cluster_admm.release import (
     bounded,
     gradient_bound,
@@ -21,6 +20,7 @@ from apps.cluster_admm.release import (
     total_rho,
     warnings,
 )
+from apps.cluster_admm.steps import primal_step
 from apps.common.node import Node
 from apps.common.tables import DataError
 from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused

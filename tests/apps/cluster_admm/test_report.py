@@ -18,9 +18,9 @@ from apps.cluster_admm.report import page as report
 from apps.cluster_admm.report import privacy as report_privacy
 from apps.cluster_admm.report.compare import Comparison
 from apps.cluster_admm.report.outcome import Outcome, distances
-from apps.cluster_admm.server_app import build_topology
 from apps.common.recording import wording
 from apps.common.results import RunResult
+from apps.common.servers import build_topology
 from apps.pages import plots
 from apps.pages.report import Table, write_report
 from privacy.accounting.zcdp import zcdp_epsilon

@@ -9,10 +9,10 @@ import pytest
 
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import synthetic_table, synthetic_truth
-from apps.cluster_admm.problem import RidgeStep, optimum
+from apps.cluster_admm.problem import optimum
 from apps.cluster_admm.release import bounded, release_model
 from apps.cluster_admm.simulate import client_tables, simulate
-from apps.cluster_admm.steps import RidgeSteps
+from apps.cluster_admm.steps import RidgeSteps, primal_step
 from apps.common.node import Node
 from apps.common.seeds import generator
 from apps.common.servers import build_topology
@@ -67,7 +67,7 @@ def by_strategy(config: ClusterAdmmConfig, seed: int) -> ClusterAdmm:
         for k in strategy.participants(server_round):
             place = strategy.models[strategy.homes[k], strategy.groups[k]]
             X, y = bounded(config, tables[k].X, tables[k].y)
-            step = RidgeStep(X, y, config.ridge, strategy.share(k), config.rho)
+            step = primal_step("ridge", X, y, config.ridge, strategy.share(k), config.rho)
             w = step.solve(strategy.duals[k] + config.rho * place)
             node = Node(f"client-{k}", k, None, None, True)
             replies[k], _ = release_model(

@@ -1,0 +1,68 @@
+"""From settings to the strategy of cluster-admm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from apps.common.progress import publish
+from apps.common.servers import build_topology
+from apps.common.settings import ConfigError
+from strategies.cluster_admm.finding import ClusterFinding, first_assignment
+from strategies.cluster_admm.local import ClientsAlone
+from strategies.cluster_admm.selection import ClusterSelection
+from strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
+
+from .config import ClusterAdmmConfig
+from .data import ONE_TASK
+
+
+def build_strategy(
+    config: ClusterAdmmConfig, seed: int, arguments: Mapping[str, Any]
+) -> ClusterAdmm:
+    """Return the strategy of the run's method.
+
+    Raises
+    ------
+    ConfigError
+        For settings that do not go together, before any client is asked.
+    """
+    one_task = config.method in ONE_TASK
+    task = ClusterTask(
+        topology=build_topology(config, seed),
+        clusters=1 if one_task else config.cluster_count,
+        rho=config.rho,
+        tau=(lambda server_round: 0.0) if one_task else partial(_tau, config),
+        exact=config.mixing == "exact",
+        apart=config.method == "clusterfl",
+    )
+    if config.finds_clusters:
+        config.permit_search(first_assignment(config.assign_every))
+    if config.method == "local":
+        if config.privacy == "paper":
+            raise ConfigError(
+                "privacy='paper' with method='local': the paper's noise (43) is of a step with "
+                "rho, and clients alone take none; set privacy='none' or 'sound'"
+            )
+        return ClientsAlone(**arguments, task=task)
+    if one_task or not config.finds_clusters:
+        return ClusterAdmm(**arguments, task=task)
+    candidates = config.candidates
+    if len(candidates) == 1:
+        return ClusterFinding(**arguments, task=task, every=config.assign_every)
+    plan = replace(arguments["plan"], rounds=(len(candidates) + 1) * config.rounds)
+    longer = {"plan": plan, "on_round": partial(publish, config.study, plan.rounds)}
+    return ClusterSelection(
+        **{**arguments, **longer},
+        task=task,
+        every=config.assign_every,
+        candidates=candidates,
+        length=config.rounds,
+        fraction=config.held_out,
+    )
+
+
+def _tau(config: ClusterAdmmConfig, server_round: int) -> float:
+    return config.tau * config.tau_decay**server_round
