@@ -40,25 +40,27 @@ def test_every_graph_is_connected_and_satisfies_assumption_1(setting, servers, s
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3, 7, 12, 16])
-def test_the_fixed_graphs_are_those_of_networkx(servers):
+def test_the_fixed_graphs_are_as_defined(servers):
+    m, p = np.indices((servers, servers))
+    apart = np.abs(m - p)
     oracles = {
-        "ring": nx.cycle_graph(servers) if servers > 1 else nx.empty_graph(1),
-        "path": nx.path_graph(servers),
-        "star": nx.star_graph(servers - 1),
-        "complete": nx.complete_graph(servers),
+        "ring": np.minimum(apart, servers - apart) == 1,
+        "path": apart == 1,
+        "star": (m != p) & (np.minimum(m, p) == 0),
+        "complete": m != p,
     }
-    for name, oracle in oracles.items():
-        expected = nx.to_numpy_array(oracle, nodelist=range(servers)) > 0
+    for name, expected in oracles.items():
         np.testing.assert_array_equal(topology(name, servers).adjacency, expected, err_msg=name)
 
 
-@pytest.mark.parametrize(("setting", "rows", "columns"), [
-    ("grid", 3, 4), ("grid", 4, 4), ("grid:2,6", 2, 6), ("grid:5,1", 5, 1), ("grid", 1, 2),
+@pytest.mark.parametrize(("setting", "servers", "columns"), [
+    ("grid", 12, 4), ("grid", 16, 4), ("grid:2,6", 12, 6), ("grid:5,1", 5, 1), ("grid", 2, 2),
+    ("grid", 1, 1), ("grid", 5, 3), ("grid", 13, 4),
 ])  # fmt: skip
-def test_a_full_grid_is_that_of_networkx(setting, rows, columns):
-    oracle = nx.to_numpy_array(nx.grid_2d_graph(rows, columns), nodelist=[
-        (r, c) for r in range(rows) for c in range(columns)]) > 0  # fmt: skip
-    np.testing.assert_array_equal(topology(setting, rows * columns).adjacency, oracle)
+def test_neighbours_in_a_grid_are_one_step_apart(setting, servers, columns):
+    row, column = np.divmod(np.arange(servers), columns)
+    steps = np.abs(np.subtract.outer(row, row)) + np.abs(np.subtract.outer(column, column))
+    np.testing.assert_array_equal(topology(setting, servers).adjacency, steps == 1)
 
 
 def test_a_grid_of_a_prime_number_is_no_path():
@@ -127,6 +129,17 @@ def test_a_seed_fixes_the_graph_and_another_changes_it(setting):
     assert_same(first.weights, topology(setting, 15, seed=np.random.default_rng(3)).weights)
 
 
+@pytest.mark.parametrize(("setting", "servers", "edges"), [
+    ("erdos-renyi:0.4", 6, "02 04 05 13 34 35"),
+    ("random:3", 6, "01 02 04 05 13 23 24 35 45"),
+    ("small-world:2,0.5", 6, "01 02 12 24 25 34"),
+    ("small-world:4,0.3", 7, "01 02 05 06 12 14 16 24 25 34 35 45 46 56"),
+])  # fmt: skip
+def test_a_seed_gives_the_graph_it_always_gave(setting, servers, edges):
+    """Results of old runs can be had again only as long as the draws stay as they are."""
+    assert " ".join(f"{m}{p}" for m, p in topology(setting, servers, seed=1).edges) == edges
+
+
 @pytest.mark.parametrize("setting", [*FIXED, "erdos-renyi:0.3"])
 @pytest.mark.parametrize("rule", ["metropolis", "laplacian"])
 def test_one_server_and_two_servers_work(setting, rule):
@@ -175,12 +188,29 @@ def test_a_small_world_that_falls_apart_is_drawn_again_or_refused(monkeypatch):
     assert topology("small-world:2,1", 60, seed=2).is_connected
 
 
-def test_no_framework_and_no_networkx_is_loaded(tmp_path):
+def test_no_framework_is_loaded_and_networkx_only_where_it_makes_the_graph(tmp_path):
     nx.write_graphml_xml(nx.path_graph(3), tmp_path / "g.graphml")
     code = (
         "import sys; from strategies.topology.graph import topology\n"
+        "heavy = {'flwr', 'networkx', 'torch', 'sklearn'}\n"
         f"topology({str(tmp_path / 'g.graphml')!r}); topology('random:3', 8)\n"
-        "print(sorted({'flwr', 'networkx', 'torch', 'sklearn'} & set(sys.modules)))\n"
+        "topology('erdos-renyi:0.5', 8); topology('complete', 1)\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+        "topology('ring', 8)\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines() == ["[]", "['networkx']"]
+
+
+@pytest.mark.parametrize("setting", ["ring", "path", "star", "grid", "grid:2,4", RANDOM[2]])
+def test_a_graph_that_networkx_makes_says_how_to_get_it(setting, monkeypatch):
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    with pytest.raises(ImportError, match=r"need networkx: pip install 'trellis\[laptop\]'"):
+        topology(setting, 8)
+
+
+@pytest.mark.parametrize("setting", ["complete", "erdos-renyi:0.3", "random:4"])
+def test_the_graphs_named_in_that_error_do_without_networkx(setting, monkeypatch):
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    assert topology(setting, 8).is_connected
