@@ -153,6 +153,13 @@ def test_a_client_loads_no_heavy_package(study):
     assert loaded(f"from apps import dispatch\nfrom {study} import client_app", heavy) == []
 
 
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_client_s_code_never_asks_for_networkx(study):
+    """Not even in a function: it is the server's and the laptop's."""
+    needed = reached(["apps.dispatch", f"{study}.client_app"], lazy=False)
+    assert not {name for name in needed for other in imports(name) if "networkx" in other}
+
+
 def test_help_comes_at_once():
     """Without Flower, numpy or rich: the studies' names are all it needs."""
     statement = "from apps.command import main\ntry: main(['--help'])\nexcept SystemExit: print()"

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,7 @@ def write_graphml(
     ValueError
         Where two nodes bear one name, or a vector's length does not fit the number of nodes.
     """
-    try:
-        import networkx
-    except ImportError as error:
-        raise ImportError("GraphML files need networkx: pip install 'trellis[laptop]'") from error
-    names = [_NOT_XML.sub("\ufffd", name) for name in variables]
+    names = node_names(variables)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"variable {twice!r} occurs twice; a graph's nodes need different names")
@@ -65,17 +62,36 @@ def write_graphml(
     first, second = (ends[chosen].tolist() for ends in np.triu_indices(len(names), 1))
     # tolist gives Python's own bool, int and float, the types GraphML knows.
     values = zip(*(column[chosen].tolist() for column in columns.values()), strict=True)
-    graph = networkx.Graph(threshold=float(threshold))
+    graph = networkx_for("GraphML files").Graph(threshold=float(threshold))
     graph.add_nodes_from(names)
     graph.add_edges_from(
         (names[a], names[b], dict(zip(columns, value, strict=True)))
         for a, b, value in zip(first, second, values, strict=True)
     )
+    write_graph(path, graph)
+    return int(chosen.size)
+
+
+def networkx_for(what: str) -> ModuleType:
+    """Return networkx, or say what needs it. Late: it is slow to import, and a device has none."""
+    try:
+        import networkx
+    except ImportError as error:
+        raise ImportError(f"{what} need networkx: pip install 'trellis[laptop]'") from error
+    return networkx
+
+
+def node_names(names: Sequence[str]) -> list[str]:
+    """Return the names with a mark for every character that XML cannot hold."""
+    return [_NOT_XML.sub("\ufffd", name) for name in names]
+
+
+def write_graph(path: Path, graph: Any) -> None:
+    """Write a graph of networkx, whose nodes are `node_names`, as GraphML, whole or not at all."""
     buffer = io.BytesIO()
     # The pure-Python writer: the file's bytes must not depend on lxml being installed.
-    networkx.write_graphml_xml(graph, buffer)
+    networkx_for("GraphML files").write_graphml_xml(graph, buffer)
     write_atomically(path, buffer.getvalue())
-    return int(chosen.size)
 
 
 def file_stems(names: Sequence[str], reserved: Sequence[str] = ()) -> list[str]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from apps.common.metrics import EDGE_THRESHOLD, Vector, edges
 from apps.pages.curves import curves, level, mark
 from apps.pages.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, plain, save, short, style, svg
+from apps.pages.graphs import networkx_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +45,10 @@ HEAT_CELLS = 130  # larger matrices are pooled: the eye sees no more in a panel
 
 
 def circle(nodes: int) -> Matrix:
-    """Return positions (d, 2) on the unit circle, the first node on top, then clockwise."""
+    """Return positions (d, 2) on the unit circle, the first node on top, then clockwise.
+
+    networkx's ``circular_layout`` starts on the right, anticlockwise, and in single precision.
+    """
     angle = np.pi / 2 - 2.0 * np.pi * np.arange(nodes) / max(nodes, 1)
     return np.column_stack([np.cos(angle), np.sin(angle)])
 
@@ -55,12 +59,7 @@ def spring(weights: Vector, nodes: int, threshold: float = EDGE_THRESHOLD) -> Ma
     Nodes without an edge stand on a ring around the rest, where a spring layout would let them
     drift away. The same weights give the same positions.
     """
-    try:
-        import networkx
-    except ImportError as error:
-        raise ImportError(
-            "a spring layout needs networkx: pip install 'trellis[laptop]'"
-        ) from error
+    networkx = networkx_for("spring layouts")
     chosen, _ = _strongest(weights, threshold, 4 * DRAWN_EDGES)
     a, b = (ends[chosen] for ends in np.triu_indices(nodes, 1))
     place = 1.25 * circle(nodes)

@@ -38,7 +38,8 @@ def check_combination_matrix(combination: ArrayLike, tolerance: float = 1e-9) ->
 
     Not a mechanism: no adversary and no neighbours. It is Assumption 1 of [RS], without which (25)
     is false and the servers do not agree. Metropolis weights and I - eps Laplacian pass; plain
-    averages over neighbourhoods do not, unless the graph is regular.
+    averages over neighbourhoods do not, unless the graph is regular. Components are scipy's: every
+    server has it, and networkx would copy the matrix first, 30 times slower at 1000 servers.
 
     Parameters
     ----------

@@ -10,6 +10,9 @@
 A text file is a matrix where it has another number of columns than two or three, or a number with
 a fraction in one of the first two: a combination matrix of a connected graph always has one there,
 and the number of a server never. What is read is not judged here; `strategies.topology.graph` does.
+
+Not by networkx: its readers pass over short lines, let the last of two weights win, add nodes that
+an edge misspells and keep the first of several graphs; their errors name neither file nor line.
 """
 
 from __future__ import annotations

@@ -5,6 +5,10 @@ connected. A random one is drawn until it is, so its law is that of its family g
 connected: uniform over the pairs (``erdos-renyi``), over the graphs of so many edges (``random``),
 or a ring with shortcuts (``small-world``, Watts and Strogatz 1998). Only where `random` asks for
 so few edges that draws hardly ever connect, it joins the servers by a random tree first.
+
+networkx makes rings, paths, stars, grids and the ring a small world starts from; it is imported
+when one is asked for. ``complete`` is ours: one line, which every run with one server asks for, and
+0.1 ms at 1000 servers where networkx takes a second.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +67,10 @@ def graph(setting: str, servers: int, rng: np.random.Generator) -> Adjacency:
 
 
 def components(adjacency: NDArray[np.bool_]) -> tuple[NDArray[np.intp], ...]:
-    """Return the servers of each connected component, in the order of their first servers."""
+    """Return the servers of each connected component, in the order of their first servers.
+
+    By scipy, on the matrix as it is: networkx would copy it first, 30 times slower at 1000 servers.
+    """
     count, label = connected_components(adjacency, directed=False)
     return tuple(np.flatnonzero(label == which) for which in range(count))
 
@@ -73,26 +82,35 @@ def from_pairs(servers: int, first: NDArray[np.intp], second: NDArray[np.intp]) 
     return adjacency
 
 
+def _networkx() -> ModuleType:
+    """Return networkx. Late: it is slow to import, and most graphs do without."""
+    try:
+        import networkx
+    except ImportError as error:
+        raise ImportError(
+            "rings, paths, stars, grids and small worlds of servers need networkx: pip install "
+            "'trellis[laptop]'; 'complete', 'erdos-renyi:0.3', 'random:4' and files do not"
+        ) from error
+    return networkx
+
+
+def _adjacency(made: Any, nodes: Sequence[object] | None = None) -> Adjacency:
+    """Return the adjacency of a graph of networkx, of ``nodes`` only where they are given."""
+    adjacency: Adjacency = _networkx().to_numpy_array(made, nodes, dtype=bool)
+    np.fill_diagonal(adjacency, False)  # a circle of one server is joined to itself
+    return adjacency
+
+
 def _path(servers: int, _: Sequence[float], __: np.random.Generator) -> Adjacency:
-    index = np.arange(servers)
-    return from_pairs(servers, index[:-1], index[1:])
+    return _adjacency(_networkx().path_graph(servers))
 
 
 def _ring(servers: int, _: Sequence[float], __: np.random.Generator) -> Adjacency:
-    return _circle(servers, 1)
-
-
-def _circle(servers: int, reach: int) -> Adjacency:
-    """Join every server to the ``reach`` next ones on either side."""
-    index = np.arange(servers)
-    apart = np.abs(index[:, None] - index)
-    apart = np.minimum(apart, servers - apart)
-    return (apart >= 1) & (apart <= reach)
+    return _adjacency(_networkx().cycle_graph(servers))
 
 
 def _star(servers: int, _: Sequence[float], __: np.random.Generator) -> Adjacency:
-    leaves = np.arange(1, servers)
-    return from_pairs(servers, np.zeros_like(leaves), leaves)
+    return _adjacency(_networkx().star_graph(servers - 1))
 
 
 def _complete(servers: int, _: Sequence[float], __: np.random.Generator) -> Adjacency:
@@ -102,20 +120,21 @@ def _complete(servers: int, _: Sequence[float], __: np.random.Generator) -> Adja
 def _grid(servers: int, numbers: Sequence[float], _: np.random.Generator) -> Adjacency:
     """Fill rows from the left; without numbers nearly square, the last row perhaps not full."""
     columns = math.isqrt(servers - 1) + 1
+    rows = -(-servers // columns)
     if numbers:
         rows, columns = _whole(numbers[0], "rows"), _whole(numbers[1], "columns")
         if rows * columns != servers or rows < 1:
             raise ValueError(f"{rows} rows of {columns} make {rows * columns} servers")
-    index = np.arange(servers)
-    across = index[(index % columns != columns - 1) & (index + 1 < servers)]
-    down = index[: max(servers - columns, 0)]
-    return from_pairs(
-        servers, np.concatenate([across, down]), np.concatenate([across + 1, down + columns])
-    )
+    full = _networkx().grid_2d_graph(rows, columns)
+    return _adjacency(full, list(full)[:servers])
 
 
 def _erdos_renyi(servers: int, numbers: Sequence[float], rng: np.random.Generator) -> Adjacency:
-    """Draw every pair with probability p."""
+    """Draw every pair with probability p.
+
+    All pairs in one call: networkx asks pair by pair, 15 times slower at 1000 servers, and the
+    order of its draws is no promise.
+    """
     (probability,) = numbers
     if not 0.0 < probability <= 1.0:
         raise ValueError(f"probability {probability:g} is not in (0, 1]")
@@ -137,7 +156,10 @@ def _erdos_renyi(servers: int, numbers: Sequence[float], rng: np.random.Generato
 
 
 def _random(servers: int, numbers: Sequence[float], rng: np.random.Generator) -> Adjacency:
-    """Draw round(P d / 2) of the pairs, so that the average degree is d up to that rounding."""
+    """Draw round(P d / 2) of the pairs, so that the average degree is d up to that rounding.
+
+    By our own draws: networkx's ``gnm_random_graph`` gives other graphs for the same seed.
+    """
     (degree,) = numbers
     first, second = np.triu_indices(servers, 1)
     edges = round(servers * degree / 2.0)
@@ -167,7 +189,10 @@ def _random(servers: int, numbers: Sequence[float], rng: np.random.Generator) ->
 
 
 def _small_world(servers: int, numbers: Sequence[float], rng: np.random.Generator) -> Adjacency:
-    """Join each server to its k nearest on a ring; move each edge's far end with probability b."""
+    """Join each server to its k nearest on a ring; move each edge's far end with probability b.
+
+    By our own draws: networkx's ``watts_strogatz_graph`` gives other graphs for the same seed.
+    """
     nearest, probability = _whole(numbers[0], "nearest servers"), numbers[1]
     if nearest < 2 or nearest % 2:
         raise ValueError(f"{nearest} nearest servers; an even number of at least 2 is needed")
@@ -175,9 +200,10 @@ def _small_world(servers: int, numbers: Sequence[float], rng: np.random.Generato
         raise ValueError(f"{nearest} nearest servers, but each has {servers - 1} others only")
     if not 0.0 <= probability <= 1.0:
         raise ValueError(f"rewiring probability {probability:g} is not in [0, 1]")
+    lattice = _adjacency(_networkx().circulant_graph(servers, range(1, nearest // 2 + 1)))
 
     def draw() -> Adjacency:
-        adjacency = _circle(servers, nearest // 2)
+        adjacency = lattice.copy()
         for step in range(1, nearest // 2 + 1):
             for server in np.flatnonzero(rng.random(servers) < probability):
                 strangers = ~adjacency[server]

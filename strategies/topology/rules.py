@@ -1,4 +1,7 @@
-"""The names of rules for combination matrices, as settings give them; see `weights`."""
+"""The names of rules for combination matrices, as settings give them; see `weights`.
+
+Apart from it because devices and `trellis list` read settings: no numpy, scipy or networkx here.
+"""
 
 from __future__ import annotations
 

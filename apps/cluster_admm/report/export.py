@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -18,11 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.results import RunResult, write_atomically
+from apps.pages.graphs import networkx_for, node_names, write_graph
 
 from .outcome import Outcome
-
-# XML 1.0 has no way to write these, not even escaped.
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def export_graphs(result: RunResult, folder: Path) -> list[Path]:
@@ -63,14 +60,10 @@ def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[obje
 
 def _write_graph(path: Path, outcome: Outcome, adjacency: NDArray[np.bool_]) -> None:
     """Write the graph; `apps.pages.graphs.write_graphml` has attributes of edges only."""
-    try:
-        import networkx
-    except ImportError as error:
-        raise ImportError("GraphML files need networkx: pip install 'trellis[laptop]'") from error
-    names = [_NOT_XML.sub("\ufffd", name) for name in outcome.server_names]
+    names = node_names(outcome.server_names)
     if len(set(names)) < len(names):
         names = [f"server-{s}" for s in range(len(names))]
-    graph = networkx.Graph()
+    graph = networkx_for("GraphML files").Graph()
     for s, name in enumerate(names):
         held = outcome.counts[s].tolist()
         norms = np.linalg.norm(outcome.models[s], axis=1).tolist()
@@ -79,7 +72,4 @@ def _write_graph(path: Path, outcome: Outcome, adjacency: NDArray[np.bool_]) -> 
         graph.nodes[name].update({f"norm_{q}": norm for q, norm in enumerate(norms)})
     joined = np.argwhere(np.triu(adjacency))
     graph.add_edges_from((names[a], names[b]) for a, b in joined.tolist())
-    buffer = io.BytesIO()
-    # The pure-Python writer: the file's bytes must not depend on lxml being installed.
-    networkx.write_graphml_xml(graph, buffer)
-    write_atomically(path, buffer.getvalue())
+    write_graph(path, graph)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import networkx
 import numpy as np
 import pytest
 
 from apps.common.metrics import edges
-from apps.pages.graphs import file_stems, write_graphml
+from apps.pages.graphs import file_stems, node_names, write_graph, write_graphml
+from apps.pages.plots import spring
 
 NAMES = ["age", "BMI", "a & b <c>", "höhe"]
 
@@ -31,6 +34,80 @@ def test_a_graph_comes_back_as_it_was_written(tmp_path):
     assert found == expected
     assert all(type(flag) is bool for _, flag in found.values())
     assert [path.name for path in tmp_path.iterdir()] == ["g.graphml"]
+
+
+# As it has been written from the start; other programs' scripts read these keys and types.
+KNOWN = """<?xml version='1.0' encoding='utf-8'?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+  <key id="d3" for="edge" attr.name="clients" attr.type="long" />
+  <key id="d2" for="edge" attr.name="shared" attr.type="boolean" />
+  <key id="d1" for="edge" attr.name="weight" attr.type="double" />
+  <key id="d0" for="graph" attr.name="threshold" attr.type="double" />
+  <graph edgedefault="undirected">
+    <node id="a &amp; b &lt;c&gt;" />
+    <node id="say &quot;x&quot;" />
+    <node id="bell\ufffd" />
+    <node id="h\u00f6he" />
+    <edge source="a &amp; b &lt;c&gt;" target="say &quot;x&quot;">
+      <data key="d1">0.5</data>
+      <data key="d2">True</data>
+      <data key="d3">0</data>
+    </edge>
+    <edge source="say &quot;x&quot;" target="bell\ufffd">
+      <data key="d1">2.0</data>
+      <data key="d2">False</data>
+      <data key="d3">3</data>
+    </edge>
+    <edge source="say &quot;x&quot;" target="h\u00f6he">
+      <data key="d1">0.25</data>
+      <data key="d2">True</data>
+      <data key="d3">4</data>
+    </edge>
+    <data key="d0">0.0001</data>
+  </graph>
+</graphml>
+"""
+
+
+def with_types(data):
+    return {name: (type(value), value) for name, value in data.items()}
+
+
+def test_the_same_nodes_edges_attributes_and_types_as_ever(tmp_path):
+    names = ["a & b <c>", 'say "x"', "bell\x07", "höhe"]
+    weights = np.array([0.5, 0.0, 1e-6, 2.0, 0.25, 0.0])
+    shared = np.array([True, False, True, False, True, False])
+    more = {"shared": shared, "clients": np.arange(6)}
+    assert write_graphml(tmp_path / "now.graphml", weights, names, more) == 3
+    (tmp_path / "known.graphml").write_text(KNOWN, encoding="utf-8")
+    known, now = (networkx.read_graphml(tmp_path / f"{x}.graphml") for x in ("known", "now"))
+    assert type(now) is type(known) is networkx.Graph
+    assert with_types(now.graph) == with_types(known.graph)
+    assert list(now.nodes(data=True)) == list(known.nodes(data=True))
+    assert [(a, b, with_types(data)) for a, b, data in now.edges(data=True)] == [
+        (a, b, with_types(data)) for a, b, data in known.edges(data=True)
+    ]
+
+
+def test_nodes_can_have_attributes(tmp_path):
+    first, second = node_names(["a & b <c>", "bell\x07"])
+    graph = networkx.Graph()
+    graph.add_node(first, clients=3, norm_0=0.5)
+    graph.add_edge(first, second)
+    write_graph(tmp_path / "g.graphml", graph)
+    found = networkx.read_graphml(tmp_path / "g.graphml")
+    assert dict(found.nodes(data=True)) == {first: {"clients": 3, "norm_0": 0.5}, "bell\ufffd": {}}
+    assert list(found.edges) == [(first, second)]
+
+
+def test_what_needs_networkx_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    remedy = r"need networkx: pip install 'trellis\[laptop\]'"
+    with pytest.raises(ImportError, match=f"GraphML files {remedy}"):
+        write_graphml(tmp_path / "g.graphml", np.ones(1), ["a", "b"])
+    with pytest.raises(ImportError, match=f"spring layouts {remedy}"):
+        spring(np.ones(1), 2)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_threshold_is_relative_to_the_largest_weight(tmp_path):
