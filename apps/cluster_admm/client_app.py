@@ -24,11 +24,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.common.enrolment import introduction, refusal
+from apps.common.enrolment import enrolment, introduction
 from apps.common.memory import Memory
 from apps.common.node import Node
 from apps.server_graph.data import Samples
-from privacy.accounting.budget import Policy, PrivacyRefused
+from privacy.accounting.budget import Policy
 from strategies.core import wire
 
 from .config import ClusterAdmmConfig
@@ -69,14 +69,10 @@ def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
 _memory = Memory(ClusterAdmmConfig, _read)
 
 
-@app.query("enrol")
+@enrolment(app)
 def enrol(message: Message, context: Context) -> Message:
-    """Tell who this client is, of which server and cluster, and how much data it has; or refuse."""
-    run = _memory.run(context)
-    try:
-        client = _memory.client(context)
-    except PrivacyRefused as reason:
-        return refusal(message, Node.of(context), reason)
+    """Tell who this client is, of which server and cluster, and how much data it has."""
+    run, client = _memory.run(context), _memory.client(context)
     node, samples = client.node, client.samples
     server = server_of(run.config, node, context)
     cluster = cluster_of(run.config, run.seed, node, context)

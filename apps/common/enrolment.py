@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 
 from apps.common.node import Node
 from privacy.accounting.budget import PrivacyRefused
+
+Answer = Callable[[Message, Context], Message]
+
+
+def enrolment(app: ClientApp) -> Callable[[Answer], Answer]:
+    """Let a function answer ``query.enrol``; what the owner does not allow becomes a refusal."""
+
+    def register(introduce: Answer) -> Answer:
+        @app.query("enrol")
+        def enrol(message: Message, context: Context) -> Message:
+            try:
+                return introduce(message, context)
+            except PrivacyRefused as reason:
+                return refusal(message, Node.of(context), reason)
+
+        return introduce
+
+    return register
 
 
 def introduction(

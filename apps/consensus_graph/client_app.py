@@ -12,10 +12,10 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps.common.enrolment import introduction, refusal
+from apps.common.enrolment import enrolment, introduction
 from apps.common.node import Node
 from apps.common.release import Statistic
-from privacy.accounting.budget import Policy, PrivacyRefused
+from privacy.accounting.budget import Policy
 from privacy.accounting.events import PrivacyEvent
 from privacy.secagg.client import Summands, register
 from strategies.core import wire
@@ -29,18 +29,15 @@ from .solver import accelerated_steps, solve
 app = ClientApp()
 
 
-@app.query("enrol")
+@enrolment(app)
 def enrol(message: Message, context: Context) -> Message:
-    """Tell who this client is: name, number of signals, names of the variables; or refuse."""
+    """Tell who this client is: name, number of signals, names of the variables."""
     config = ConsensusGraphConfig.from_run_config(context.run_config)
     node, seed = Node.of(context), int(context.run_config["seed"])
     table = client_table(config, seed, node)
-    try:
-        # While the data is at hand: no later message needs to read it.
-        policy = Policy.from_node_config(context.node_config)
-        release_statistic(config, seed, node, table, policy).keep(context.state)
-    except PrivacyRefused as reason:
-        return refusal(message, node, reason)
+    policy = Policy.from_node_config(context.node_config)
+    # While the data is at hand: no later message needs to read it.
+    release_statistic(config, seed, node, table, policy).keep(context.state)
     return introduction(message, node, int(table.values.shape[0]), table.columns)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps.common.enrolment import introduction, refusal
+from apps.common.enrolment import enrolment, introduction
 from apps.common.node import Node
 from apps.common.seeds import generator
 from privacy.accounting.budget import Policy, PrivacyRefused
@@ -34,21 +34,18 @@ from .solver import solve_alone
 app = ClientApp()
 
 
-@app.query("enrol")
+@enrolment(app)
 def enrol(message: Message, context: Context) -> Message:
-    """Tell who this client is: name, number of samples, names of the variables; or refuse."""
+    """Tell who this client is: name, number of samples, names of the variables."""
     config = JointPrecisionConfig.from_run_config(context.run_config)
     node, seed = Node.of(context), int(context.run_config["seed"])
     table = client_table(config, seed, node)
-    try:
-        policy = Policy.from_node_config(context.node_config)
-        if config.method == "pooled":
-            _permit_raw_data(node, policy)
-        else:
-            # While the data is at hand: no later message needs to read it.
-            release_correlation(config, seed, node, table, policy).keep(context.state)
-    except PrivacyRefused as reason:
-        return refusal(message, node, reason)
+    policy = Policy.from_node_config(context.node_config)
+    if config.method == "pooled":
+        _permit_raw_data(node, policy)
+    else:
+        # While the data is at hand: no later message needs to read it.
+        release_correlation(config, seed, node, table, policy).keep(context.state)
     return introduction(message, node, int(table.values.shape[0]), table.columns)
 
 

@@ -26,7 +26,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.common.enrolment import introduction, refusal
+from apps.common.enrolment import enrolment, introduction
 from apps.common.memory import Memory
 from apps.common.node import Node
 from apps.common.seeds import generator
@@ -70,14 +70,10 @@ def _read(config: ServerGraphConfig, seed: int, context: Context) -> _Client:
 _memory = Memory(ServerGraphConfig, _read)
 
 
-@app.query("enrol")
+@enrolment(app)
 def enrol(message: Message, context: Context) -> Message:
-    """Tell who this client is, of which server, and how much data it has; or refuse."""
-    run = _memory.run(context)
-    try:
-        client = _memory.client(context)
-    except PrivacyRefused as reason:
-        return refusal(message, Node.of(context), reason)
+    """Tell who this client is, of which server, and how much data it has."""
+    run, client = _memory.run(context), _memory.client(context)
     node, samples = client.node, client.samples
     server = server_of(run.config, node, context)
     return introduction(message, node, len(samples.y), samples.columns, server=server)
