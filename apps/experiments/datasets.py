@@ -18,7 +18,7 @@ def dataset(name: str) -> Path:
     DataError
         Where it is not there; the error says which variable to set.
     """
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    default = Path(__file__).resolve().parents[3] / "shared" / "data"
     folder = Path(os.environ.get(VARIABLE) or default) / name
     if not folder.is_dir():
         raise DataError(

@@ -1,7 +1,7 @@
 """The paper's table and figures: ``trellis paper gromov-wasserstein [FIGURE ...]``.
 
 All in this process, without messages, by the same training, encoder and distances as a run. What
-a model may see is in `paper_model`, what epsilon means in `paper_scores`: small is private, and
+a model may see is in `model`, what epsilon means in `scores`: small is private, and
 the paper's epsilon is taken as a row's budget. Real data are needed, from the folder TRELLIS_DATA.
 
     table1            accuracy on MUTAG and samples of PROTEINS and IMDB-BINARY, with controls
