@@ -6,7 +6,6 @@ errors are text, never markup. A page refers to nothing outside itself.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from html import escape
 from typing import Protocol
 
 from apps.pages.style import CSS
+from apps.pages.wording import number
 
-DASH = "\u2013"
 _TALL_TABLE = 30  # rows; a longer table scrolls in a box of its own, and prints in full
 _SHORT_TEXT, _LONG_TEXT = 18, 30  # characters
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -206,42 +205,6 @@ def cell(value: object) -> str:
     if isinstance(value, Badge):
         return f'<span class="badge {escape(value.kind)}">{escape(value.text)}</span>'
     return escape(number(value))
-
-
-def number(value: object) -> str:
-    """Return a value as people read it: four digits, thousands apart, a dash for none."""
-    if value is None or value == "":
-        return DASH
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if not isinstance(value, float):
-        return str(value)
-    if not math.isfinite(value):
-        return DASH if math.isnan(value) else ("\u221e" if value > 0 else "-\u221e")
-    if value.is_integer() and abs(value) < 1e9:
-        return f"{value:,.0f}"
-    if not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.3g}"
-    return f"{value:,.1f}" if abs(value) >= 1e4 else f"{value:.4g}"
-
-
-def size(count: float) -> str:
-    """Return a number of bytes as people read it."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000.0:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
-        count /= 1000.0
-    return f"{count:,.3g} TB"
-
-
-def duration(seconds: float) -> str:
-    """Return a time span as people read it."""
-    if seconds < 60.0:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def document(title: str, body: str) -> str:

@@ -30,14 +30,11 @@ from apps.pages.page import (
     Table,
     cell,
     document,
-    duration,
-    number,
-    size,
 )
 from apps.pages.privacy import privacy_section, spent
 from apps.pages.repeat import repeat_section
 from apps.pages.rounds import convergence_section
-from apps.pages.wording import Wording, counted
+from apps.pages.wording import Wording, counted, duration, number, size
 
 __all__ = [
     "Badge",

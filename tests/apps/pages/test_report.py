@@ -12,7 +12,7 @@ import pytest
 
 from apps.common.results import RunResult
 from apps.pages import plots
-from apps.pages.page import Table, duration, number, size
+from apps.pages.page import Table
 from apps.pages.repeat import command, flower_command
 from apps.pages.report import (
     FigureBlock,
@@ -23,6 +23,7 @@ from apps.pages.report import (
     write_index,
     write_report,
 )
+from apps.pages.wording import duration, number, size
 from tests.apps.pages.pages import Page, leave_out_pictures
 
 EVIL = '<script>alert("x")</script>'
