@@ -141,7 +141,7 @@ class StudyRun(Generic[Config]):
         sections: Callable[[RunResult], Any],
         export: Callable[[RunResult, Path], Any],
     ) -> None:
-        """Write ``report.html`` and the graphs, where a folder and matplotlib are there."""
+        """Write ``report.html`` and the graphs, where a folder, matplotlib and Jinja2 are there."""
         if self.folder is None:
             log.warning("nothing is kept: set out to an absolute folder for results and report")
             return

@@ -7,7 +7,6 @@ numbers give the same bytes in a script, a notebook and a server.
 from __future__ import annotations
 
 import hashlib
-import html
 import io
 import re
 import warnings
@@ -17,8 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from apps.common.results import write_atomically
+from apps.pages.templates import own_markup
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: told apart by every common kind of colour vision, and in grey print.
@@ -80,7 +81,7 @@ def short(name: str, length: int = 16) -> str:
 
 
 @style()
-def svg(figure: Figure, label: str = "") -> str:
+def svg(figure: Figure, label: str = "") -> Markup:
     """Return the figure as an ``<svg>`` element to stand inside an HTML page.
 
     ``label`` is what a screen reader says. The same figure gives the same text: no date, no random
@@ -106,7 +107,8 @@ def svg(figure: Figure, label: str = "") -> str:
 
     # Inside tags only: a variable may well be called ` id="x`.
     text = re.sub(r"<[^>]+>", rename, text)
-    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1)
+    opening = own_markup('<svg role="img" aria-label="{}"').format(label)  # escapes the label
+    return own_markup(text.replace("<svg", opening, 1))
 
 
 @style()

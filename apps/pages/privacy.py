@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apps.common.results import RunResult
-from apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table, number
+from apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table
+from apps.pages.wording import number
 
 _TERMS = {
     "secure_aggregation": "Secure aggregation",

@@ -8,7 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from apps.common.results import RunResult
-from apps.pages.page import Block, Code, Heading, Link, Paragraph, Section, Table, size
+from apps.pages.page import Block, Code, Heading, Link, Paragraph, Section, Table
+from apps.pages.wording import size
 
 _FILES = {
     "run.json": "what was run, where, how long, what was sent, the privacy ledger",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,16 +27,12 @@ from apps.pages.page import (
     Paragraph,
     Section,
     Table,
-    cell,
-    document,
-    duration,
-    number,
-    size,
 )
 from apps.pages.privacy import privacy_section, spent
 from apps.pages.repeat import repeat_section
 from apps.pages.rounds import convergence_section
-from apps.pages.wording import Wording, counted
+from apps.pages.templates import render
+from apps.pages.wording import Wording, counted, duration, number, size
 
 __all__ = [
     "Badge",
@@ -90,17 +85,16 @@ def write_report(
         privacy_section(result),
         repeat_section(result, path.parent),
     ]
-    links = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in parts)
-    body = [
-        _header(result, wording),
-        f'<nav aria-label="Contents"><ul>{links}</ul></nav>\n</header>',
-        _warnings(result),
-        "<main>",
-        *(section.html() for section in parts),
-        "</main>",
-        "<footer>Written by Trellis. This file loads nothing from the network.</footer>",
-    ]
-    write_atomically(path, document(f"{result.study}: report", "\n".join(body)).encode())
+    page = render(
+        "report",
+        title=f"{result.study}: report",
+        result=result,
+        badge=_badge(result),
+        summary=_summary(result),
+        numbers=_numbers(result, wording),
+        blocks=parts,
+    )
+    write_atomically(path, page.encode())
     return path
 
 
@@ -134,24 +128,20 @@ def write_index(
     failed = [result for result in results if result.status == "failed"]
     summary = f"{len(results) - len(failed)} of {len(results)} runs without failure"
     headers = ["study", "status", "result", "rounds", "time", "sent up", "sent down", "privacy"]
-    parts = [
-        '<header><p class="kicker">Trellis, federated graph learning under privacy</p>',
-        f'<h1>Studies</h1>\n<p class="lead">{escape(summary)}.</p></header>\n<main>',
-        Table(headers, rows, stack=True).html(),
-    ]
+    blocks: list[Block] = [Table(headers, rows, stack=True)]
     if failed:
-        blocks: list[Block] = []
+        errors: list[Block] = []
         for result in failed:
-            blocks.append(Heading(f"{result.study} (seed {result.seed}, {result.engine})"))
-            blocks.append(Code("\n".join(result.notes) or "no error was recorded"))
-        parts.append(Section("What failed", blocks).html())
+            errors.append(Heading(f"{result.study} (seed {result.seed}, {result.engine})"))
+            errors.append(Code("\n".join(result.notes) or "no error was recorded"))
+        blocks.append(Section("What failed", errors))
     noted = [result for result in results if result.notes and result.status != "failed"]
     if noted:
         lines = [[result.study, " ".join(result.notes)] for result in noted]
         table = Table(["study", "to know before using the result"], lines, stack=True)
-        parts.append(Section("Warnings", [table]).html())
-    parts.append("</main>")
-    write_atomically(path, document("Trellis: studies", "\n".join(parts)).encode())
+        blocks.append(Section("Warnings", [table]))
+    page = render("index", title="Trellis: studies", summary=summary, blocks=blocks)
+    write_atomically(path, page.encode())
     return path
 
 
@@ -159,35 +149,22 @@ def _badge(result: RunResult) -> Badge:
     return Badge(result.status, {"completed": "good", "failed": "bad"}.get(result.status, ""))
 
 
-def _header(result: RunResult, wording: Wording) -> str:
-    """Return the top of the page: the study, its status in one line, the headline numbers."""
+def _summary(result: RunResult) -> str:
+    """Return the run in one line, which stands after its status."""
     many = f"{counted(len(result.metrics), 'round')} with {counted(len(result.clients), 'client')}"
-    line = (
+    return (
         f"{many} in {duration(result.seconds)}, engine {result.engine}, seed {result.seed}, "
         f"started {result.started.replace('T', ' ').replace('Z', ' UTC')}"
     )
+
+
+def _numbers(result: RunResult, wording: Wording) -> dict[str, object]:
+    """Return the headline numbers at the top of the page, and what they are called."""
     numbers: dict[str, object] = {wording.label(k): v for k, v in result.headline.items()}
     numbers["sent up"] = size(result.bytes_up)
     numbers["sent down"] = size(result.bytes_down)
     numbers["privacy spent"] = spent(result)
-    cards = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{cell(value)}</dd></div>"
-        for name, value in numbers.items()
-    )
-    return (
-        '<header>\n<p class="kicker">Trellis, federated graph learning under privacy</p>\n'
-        f"<h1>{escape(result.study)}</h1>\n"
-        f'<p class="lead">{cell(_badge(result))} {escape(line)}</p>\n'
-        f'<dl class="numbers">{cards}</dl>'
-    )
-
-
-def _warnings(result: RunResult) -> str:
-    if not result.notes:
-        return ""
-    title = "What went wrong" if result.status == "failed" else "To know before using this result"
-    items = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
-    return f'<aside class="notice"><h2>{title}</h2><ul>{items}</ul></aside>'
+    return numbers
 
 
 def _traffic(result: RunResult) -> Section:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from apps.common.results import Row, RunResult
 from apps.pages import plots
-from apps.pages.page import Block, Facts, FigureBlock, Gallery, Paragraph, Section, duration, number
-from apps.pages.wording import Wording, counted
+from apps.pages.page import Block, Facts, FigureBlock, Gallery, Paragraph, Section
+from apps.pages.wording import Wording, counted, duration, number
 
 # Title, columns of the metrics, logarithmic.
 _FIGURES: tuple[tuple[str, tuple[str, ...], bool], ...] = (

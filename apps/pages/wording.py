@@ -1,4 +1,4 @@
-"""What the numbers of a run are called in its report.
+"""What the numbers of a run are called in its report, and how they are written for people.
 
 A study whose names differ from those here, or mean something else there, defines ``WORDING`` in
 its report module.
@@ -6,9 +6,11 @@ its report module.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+DASH = "\u2013"  # where there is no number
 LABELS = {
     "objective": "objective",
     "change": "relative change",
@@ -45,6 +47,42 @@ class Wording:
         return {self.label(name): headline[name] for name in names if name in headline}
 
 
-def counted(number: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     """Return how many there are of something."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def number(value: object) -> str:
+    """Return a value as people read it: four digits, thousands apart, a dash for none."""
+    if value is None or value == "":
+        return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not isinstance(value, float):
+        return str(value)
+    if not math.isfinite(value):
+        return DASH if math.isnan(value) else ("\u221e" if value > 0 else "-\u221e")
+    if value.is_integer() and abs(value) < 1e9:
+        return f"{value:,.0f}"
+    if not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.3g}"
+    return f"{value:,.1f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes as people read it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000.0:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000.0
+    return f"{count:,.3g} TB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time span as people read it."""
+    if seconds < 60.0:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -9,9 +9,9 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 
 from apps.common.results import RunResult
 from apps.pages import plots
-from apps.pages.page import Block, Facts, FigureBlock, Notice, Paragraph, Section, Table, number
+from apps.pages.page import Block, Facts, FigureBlock, Notice, Paragraph, Section, Table
 from apps.pages.server_map import server_map
-from apps.pages.wording import counted
+from apps.pages.wording import counted, number
 from strategies.cluster_admm.mixing import neighbourhood_means
 
 from .outcome import Outcome, Places, distances

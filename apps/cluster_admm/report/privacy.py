@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from apps.common.results import RunResult
 from apps.common.settings import ConfigError
 from apps.pages import plots
-from apps.pages.page import Block, Facts, FigureBlock, Notice, Paragraph, Section, number
+from apps.pages.page import Block, Facts, FigureBlock, Notice, Paragraph, Section
+from apps.pages.wording import number
 from privacy.accounting.zcdp import decaying_rho, decaying_total, paper_decaying_total, zcdp_epsilon
 from privacy.mechanisms.gaussian import gaussian_epsilon
 

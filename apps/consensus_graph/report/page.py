@@ -26,8 +26,8 @@ from apps.common.results import RunResult
 from apps.consensus_graph.problem import adjacency, edge_ends
 from apps.pages import plots
 from apps.pages.graphs import file_stems, write_graphml
-from apps.pages.page import DASH
 from apps.pages.report import Block, FigureBlock, Gallery, Notice, Paragraph, Section, Table, number
+from apps.pages.wording import DASH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ from scipy.stats import rankdata
 from apps.common.results import RunResult
 from apps.common.seeds import generator
 from apps.pages import plots
-from apps.pages.page import Block, FigureBlock, Gallery, Notice, Paragraph, Section, Table, number
-from apps.pages.wording import counted
+from apps.pages.page import Block, FigureBlock, Gallery, Notice, Paragraph, Section, Table
+from apps.pages.wording import counted, number
 
 from ..downstream.tasks import embedding_2d
 from .outcome import Array, Integers, Outcome

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from apps.common.results import RunResult
-from apps.pages.page import Block, Heading, Notice, Paragraph, Section, Table, number
-from apps.pages.wording import counted
+from apps.pages.page import Block, Heading, Notice, Paragraph, Section, Table
+from apps.pages.wording import counted, number
 
 from .distances import rank_correlation
 from .outcome import Array, Integers, Outcome, numbers_of

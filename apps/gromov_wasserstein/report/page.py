@@ -11,8 +11,8 @@ import numpy as np
 
 from apps.common.results import RunResult
 from apps.pages import plots
-from apps.pages.page import FigureBlock, Gallery, Paragraph, Section, number
-from apps.pages.wording import Wording
+from apps.pages.page import FigureBlock, Gallery, Paragraph, Section
+from apps.pages.wording import Wording, number
 
 from .distances import DISTANCES, distances_section, picture_section
 from .export import export_graphs

@@ -16,7 +16,8 @@ import numpy as np
 
 from apps.common.results import RunResult
 from apps.common.settings import ConfigError
-from apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table, number
+from apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table
+from apps.pages.wording import number
 
 from ..config import GromovWassersteinConfig
 from ..release import code_of, half_of, statement

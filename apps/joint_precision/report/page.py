@@ -12,8 +12,8 @@ import numpy as np
 
 from apps.common.results import RunResult
 from apps.pages import plots
-from apps.pages.page import DASH
 from apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, Wording, number
+from apps.pages.wording import DASH
 
 from ..config import JOINT_METHODS
 from .clients import agreement, comparison

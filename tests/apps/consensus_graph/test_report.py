@@ -11,8 +11,8 @@ import pytest
 from apps.common.metrics import edges, matthews, relative_error
 from apps.common.results import RunResult
 from apps.consensus_graph.report.page import DRAWN_CLIENTS, export_graphs, sections
-from apps.pages.page import number
 from apps.pages.report import write_report
+from apps.pages.wording import number
 from tests.apps.pages.pages import Page
 
 

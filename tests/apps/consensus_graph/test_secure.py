@@ -85,4 +85,4 @@ def test_the_strategy_is_secure_only_where_asked():
 
 def test_the_report_says_what_masks_cover(tmp_path):
     run(STUDY, {**SECURE, "rounds": 2}, out=tmp_path)
-    assert "Clients&#x27; replies were masked" in (tmp_path / "report.html").read_text()
+    assert "Clients&#39; replies were masked" in (tmp_path / "report.html").read_text()

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from scipy.stats import spearmanr
 
 from apps.common.results import RunResult
@@ -85,7 +86,8 @@ def drawn():
 def quick(request, monkeypatch):
     """Leave out the drawing of lines, which takes most of the time, where no test looks at it."""
     if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(plots, "svg", lambda figure, label="": f'<svg aria-label="{label}">')
+        stub = Markup('<svg aria-label="{}">')
+        monkeypatch.setattr(plots, "svg", lambda figure, label="": stub.format(label))
 
 
 def changed(result, **arrays):

@@ -21,8 +21,8 @@ from apps.joint_precision.report import export
 from apps.joint_precision.report import graphs as report_graphs
 from apps.joint_precision.report.graphs import DRAWN_CLIENTS
 from apps.joint_precision.report.page import WORDING, export_graphs, sections
-from apps.pages.page import number
 from apps.pages.report import write_report
+from apps.pages.wording import number
 from tests.apps.pages.pages import Page, leave_out_pictures
 
 METHODS = ("group", "fused", "glasso", "clime", "pooled")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from apps.pages import plots
@@ -16,8 +16,8 @@ VOID = {"meta", "br", "hr", "img", "input", "link"}
 
 def leave_out_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write reports without their pictures, which take a second to draw; labels stay."""
-    stub = '<svg role="img" aria-label="{}"></svg>'
-    monkeypatch.setattr(plots, "svg", lambda _, label="": stub.format(escape(label)))
+    stub = Markup('<svg role="img" aria-label="{}"></svg>')
+    monkeypatch.setattr(plots, "svg", lambda _, label="": stub.format(label))
     empty = Figure()
     for name in ("curves", "mark", "level", "heat_map", "heat_maps"):
         monkeypatch.setattr(plots, name, lambda *_, **__: empty)
