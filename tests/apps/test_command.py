@@ -101,3 +101,12 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runner, "run", interrupted)
     assert main(["run", STUDY, "--out", str(tmp_path / "r")]) == 130
     assert f"trellis run {STUDY} --resume {tmp_path / 'r'}" in capsys.readouterr().out
+
+
+def test_the_facade_is_the_same_run():
+    import trellis
+
+    assert set(trellis.__all__) <= set(dir(trellis))
+    result = trellis.run(STUDY, {"nodes": 6, "rounds": 4, "signals": 20})
+    again = run(STUDY, {"nodes": 6, "rounds": 4, "signals": 20})
+    assert result.arrays["weights"].tobytes() == again.arrays["weights"].tobytes()
