@@ -8,7 +8,7 @@ import pytest
 from apps.common.tables import DataError
 from apps.gromov_wasserstein.files.tudataset import read_tudataset
 
-from .graph_files import TINY, real, tiny
+from ..graph_files import TINY, real, tiny
 
 
 def test_a_small_data_set_is_read_as_written(tmp_path):

@@ -12,7 +12,7 @@ from scipy import sparse
 from apps.common.tables import DataError
 from apps.gromov_wasserstein.files.planetoid import read_planetoid
 
-from .graph_files import planetoid, real
+from ..graph_files import planetoid, real
 
 
 def test_a_citation_graph_has_its_test_nodes_in_their_places(tmp_path):
