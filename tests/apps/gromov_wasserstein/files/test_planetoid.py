@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -58,6 +59,15 @@ def test_a_pickle_that_wants_more_than_arrays_is_refused_unrun(tmp_path, name, a
     assert not list(tmp_path.glob("owned*"))
 
 
+def test_torch_geometric_runs_what_a_pickle_asks_for(tmp_path):
+    # Why its reader is not used; no more is needed where it refuses.
+    io = pytest.importorskip("torch_geometric.io")
+    planetoid(tmp_path, allx=Runs(os.mkdir, f"{tmp_path}/owned"))
+    with suppress(Exception):
+        io.read_planetoid_data(str(tmp_path), "small")
+    assert (tmp_path / "owned").is_dir()
+
+
 def test_a_pickle_cannot_change_the_classes_of_scipy(tmp_path):
     # The class itself, then BUILD with a state that sets its attributes.
     change = b"\x80\x02cscipy.sparse.csr\ncsr_matrix\nN}U\x05shapec__builtin__\nlist\ns\x86b."
@@ -87,6 +97,10 @@ def broken_matrix() -> sparse.csr_matrix:
         ({"ty": np.eye(2)}, r"ind.small.tx: 3 rows, and 2 in ty"),
         ({"tx": sparse.csr_matrix(np.ones((3, 4)))}, r"tx: \(3, 4\) for 3 test nodes and 3 feat"),
         ({"graph": [[1, 2]]}, "ind.small.graph: not a dictionary of neighbours"),
+        ({"graph": {0: [1.5]}}, "graph: not a dictionary of neighbours .papers are whole numbers"),
+        ({"graph": {(0, 1): []}}, "graph: not a dictionary of neighbours .papers are whole number"),
+        ({"graph": {"0": [1]}}, "graph: not a dictionary of neighbours .papers are whole numbers"),
+        ({"graph": {0: [2**70]}}, "ind.small.graph: not a dictionary of neighbours"),
         ({"graph": {0: [9999]}}, r"ind.small.graph: citation 1: edge \(0, 9999\) names a node"),
     ],
 )

@@ -131,6 +131,39 @@ def test_a_directed_data_set_is_taken_as_undirected_when_asked(tmp_path):
     assert [g.edges.tolist() for g in plain] == [[[0, 1], [1, 2]], [], [[0, 1]]]
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"A": "1, 2\n2, 1\n2, 3\n"}, r"A.txt: line 3: edge \(2, 3\) is there.*directed"),
+        ({"A": "1, 2\n2, 1\n5, 8\n"}, r"A.txt: line 3: edge \(5, 8\) names a node outside"),
+        ({"A": "3, 4\n4, 3\n"}, r"A.txt: line 1: edge \(3, 4\) joins graph 1 and graph 2"),
+        ({"graph_indicator": "1\n1\n1\n3\n3\n3\n3\n"}, "graph 2 has no nodes"),
+        ({"graph_labels": "1\n1\n"}, "graph_labels.txt: 2 lines, 3 graphs"),
+        ({"node_attributes": "1\n" * 6 + "nan\n"}, "node_attributes.txt: line 7 is not finite"),
+    ],
+)
+def test_what_torch_geometric_takes_without_a_word_is_refused(tmp_path, changes, message):
+    # Why its reader is not used: were one of these refused there, it could be.
+    io = pytest.importorskip("torch_geometric.io")
+    io.read_tu_data(str(tiny(tmp_path, **changes)), "TINY")
+    with pytest.raises(DataError, match=message):
+        read_tudataset(tmp_path, attributes=True)
+
+
+def test_what_torch_geometric_cannot_read_is_read(tmp_path):
+    io = pytest.importorskip("torch_geometric.io")
+    # A last line without its end is lost there, and a client with one graph has none.
+    tiny(tmp_path, graph_labels="-1\n1\n1")
+    assert io.read_tu_data(str(tmp_path), "TINY")[0].y.tolist() == [0, 1]
+    assert [g.label for g in read_tudataset(tmp_path)] == [0, 1, 1]
+    one = {"graph_indicator": "1\n1\n", "graph_labels": "1\n", "node_labels": "1\n2\n"}
+    (tmp_path / "one").mkdir()
+    tiny(tmp_path / "one", A="1, 2\n2, 1\n", node_attributes=None, **one)
+    with pytest.raises(IndexError):
+        io.read_tu_data(str(tmp_path / "one"), "TINY")
+    assert [g.edges.tolist() for g in read_tudataset(tmp_path / "one")] == [[[0, 1]]]
+
+
 @pytest.mark.parametrize("name", ["MUTAG", "PROTEINS", "IMDB-BINARY"])
 def test_real_data_sets_are_those_of_torch_geometric(name):
     io = pytest.importorskip("torch_geometric.io")
