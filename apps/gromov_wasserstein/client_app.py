@@ -26,20 +26,19 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.common.enrolment import introduction, refusal
+from apps.common.enrolment import enrolment, introduction
 from apps.common.memory import Memory
 from apps.common.node import Node
-from apps.common.seeds import generator
 from privacy.accounting.budget import Policy, PrivacyRefused
 from privacy.secagg.client import Summands, register
 from strategies.core import wire
-from strategies.gromov_wasserstein.strategy import SPLITS
 
 from .config import GromovWassersteinConfig
 from .data import Split, class_count, client_graphs, client_split, feature_count, variables
 from .graphs import Graph, labels_of
 from .model.gnn import build_model, load, nn, weights
-from .model.training import Mask, embed, evaluate, local_training
+from .model.training import embed
+from .model.update import client_hits, client_update, simulated_draw
 from .release import release_rows
 
 app = ClientApp()
@@ -78,14 +77,10 @@ def _read(config: GromovWassersteinConfig, seed: int, context: Context) -> _Clie
 _memory = Memory(GromovWassersteinConfig, _read)
 
 
-@app.query("enrol")
+@enrolment(app)
 def enrol(message: Message, context: Context) -> Message:
-    """Tell who this client is and what its graphs are like; or refuse."""
-    config = _memory.run(context).config
-    try:
-        client = _memory.client(context)
-    except PrivacyRefused as reason:
-        return refusal(message, Node.of(context), reason)
+    """Tell who this client is and what its graphs are like."""
+    config, client = _memory.run(context).config, _memory.client(context)
     names = variables(config, client.graphs)
     classes = class_count(config, client.graphs)
     return introduction(message, client.node, len(client.graphs), names, classes=classes)
@@ -132,44 +127,13 @@ def _update(message: Message, context: Context) -> dict[str, Array]:
     run, client = _memory.run(context), _memory.client(context)
     config, server_round = run.config, _round(run.config, message)
     model = _loaded(config, client, message)
-    start = weights(model)
-    scores = evaluate(model, client.graphs, config.task, _masks(config.task, client))
+    hits = client_hits(model, client.graphs, client.split, config.task)  # of the weights sent
     chosen = [client.graphs[place] for place in client.split.train]
     if client.node.simulated:
-        rng = generator(run.seed, "training", client.node.partition, server_round)
-        draw = int(rng.integers(2**62))
+        draw = simulated_draw(run.seed, client.node.partition, server_round)
     else:
         draw = secrets.randbits(62)  # no server knows the order of the batches
-    done = local_training(
-        model,
-        chosen,
-        start,
-        config.task,
-        config.local_epochs,
-        config.batch,
-        config.rate,
-        config.weight_decay,
-        config.proximal if config.method == "fedprox" else 0.0,
-        draw,
-    )
-    return {
-        "weights": done.count * done.weights,
-        "count": np.array([float(done.count)]),
-        "loss": np.array([done.count * done.loss if done.count else 0.0]),
-        "items": np.array([float(scores[name].count) for name in SPLITS]),
-        "correct": np.array([float(scores[name].correct) for name in SPLITS]),
-    }
-
-
-def _masks(task: str, client: _Client) -> dict[str, Mask]:
-    """Return which items, nodes or graphs, are of which part of the client's graphs."""
-    sizes = [graph.nodes if task == "node" else 1 for graph in client.graphs]
-    split = client.split
-    parts = dict(zip(SPLITS, (split.train, split.validation, split.test), strict=True))
-    return {
-        name: np.repeat(np.isin(np.arange(len(sizes)), places), sizes)
-        for name, places in parts.items()
-    }
+    return client_update(model, chosen, weights(model), config, draw) | hits
 
 
 def _loaded(config: GromovWassersteinConfig, client: _Client, message: Message) -> nn.Module:

@@ -1,7 +1,7 @@
 """Whose graphs are whose: a client's own, its part of one data set, or synthetic ones.
 
-A client's own graphs are an npz file (see `graph_files`), a folder in TUDataset's format, or one
-big graph in Planetoid's, of which it takes the ``hops``-neighbourhoods of ``centres`` nodes.
+A client's own graphs are an npz file (see `files.npz`), a folder in TUDataset's format, or one big
+graph in Planetoid's, of which it takes the ``hops``-neighbourhoods of ``centres`` nodes.
 
 In simulation ``--data FOLDER`` holds one of these a client; or it is itself one data set, and its
 graphs are dealt to the clients class by class with shares from a Dirichlet distribution [JC,

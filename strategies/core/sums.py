@@ -9,7 +9,7 @@ A rule that needs single replies (a median, the distances of (20) in consensus-g
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,11 @@ from .exchange import Answers
 from .secure import SecureSum
 
 Summands = dict[str, NDArray[np.float64]]
+
+
+def add_up(replies: Sequence[Summands], names: Iterable[str]) -> Summands:
+    """Return the named arrays of all replies, added up in the order of the replies."""
+    return {name: np.sum([reply[name] for reply in replies], axis=0) for name in names}
 
 
 class SumStrategy(StudyStrategy[Summands]):
@@ -56,10 +61,7 @@ class SumStrategy(StudyStrategy[Summands]):
     def update(self, server_round: int, replies: Mapping[int, Summands]) -> Row:
         """Add the replies up, in the order of clients, and apply the rule."""
         order = sorted(replies)
-        total = {
-            name: np.sum([replies[client][name] for client in order], axis=0)
-            for name in self.layout()
-        }
+        total = add_up([replies[client] for client in order], self.layout())
         return self.update_from_sum(server_round, total, order)
 
     def gather(self, grid: Grid, server_round: int) -> Row:

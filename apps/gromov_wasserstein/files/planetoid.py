@@ -1,7 +1,8 @@
 """One big citation graph from Planetoid's ``ind.*`` files (Cora, CiteSeer, PubMed).
 
 The files are Python pickles, and a pickle can run any code: here only the few classes that these
-files need can be made from one, everything else in it is refused.
+files need can be made from one, everything else in it is refused. torch-geometric's reader, which
+finds the same graphs, runs that code, and knows of test nodes without a record in CiteSeer only.
 """
 
 from __future__ import annotations
@@ -189,11 +190,12 @@ def _test_index(path: Path) -> Integers:
 def _edges(path: Path, n: int) -> Integers:
     found = _load(path)
     try:
-        neighbours = [np.asarray(ends, dtype=np.int64).ravel() for ends in found.values()]
-        starts = np.repeat(
-            np.fromiter(found.keys(), np.int64, len(found)), [len(ends) for ends in neighbours]
-        )
-        pairs = np.column_stack([starts, np.concatenate(neighbours)])
+        papers, neighbours = np.array(list(found)), [np.array(ends) for ends in found.values()]
+        for part in (papers, *neighbours):
+            if part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
+                raise ValueError("papers are whole numbers")
+        starts = np.repeat(papers, [len(ends) for ends in neighbours])
+        pairs = np.column_stack([starts, np.concatenate(neighbours)]).astype(np.int64)
     except Exception as error:
         raise DataError(f"{path}: not a dictionary of neighbours ({error})") from None
     # A citation is an edge in either direction; papers that cite themselves are known of.

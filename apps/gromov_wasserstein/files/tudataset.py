@@ -7,6 +7,9 @@ For a data set called NAME; nodes and graphs count from 1, over all graphs:
     NAME_graph_labels.txt       the label of every graph (may be missing)
     NAME_node_labels.txt        the label of every node (may be missing)
     NAME_node_attributes.txt    numbers of every node (may be missing)
+
+torch-geometric's `read_tu_data` finds the same graphs, but takes directed edges, edges between
+graphs, missing labels and NaN without a word, and fails on one graph: the tests compare both.
 """
 
 from __future__ import annotations

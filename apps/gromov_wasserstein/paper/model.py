@@ -1,8 +1,7 @@
 """Data and models of the paper's experiments: FedAvg in this process, without messages.
 
 Graphs are dealt to 10 clients by Dirichlet(1), every client trains on its part, and the server
-takes the weighted mean, as in ``trellis run`` (`training`,
-`strategies.gromov_wasserstein.strategy`).
+takes the weighted mean: the arithmetic of ``trellis run``, by `simulate`.
 
 Whose labels a model may see decides what an accuracy means. [JC] does not say. Here:
 
@@ -26,7 +25,6 @@ import numpy as np
 
 from apps.common.seeds import generator
 from apps.experiments.datasets import dataset
-from strategies.gromov_wasserstein.strategy import weighted_mean
 
 from ..config import GromovWassersteinConfig
 from ..data import MOST_DEGREE, split
@@ -37,6 +35,7 @@ from ..files.tudataset import read_tudataset
 from ..graphs import Graph, Integers, degree_features, dirichlet_split, k_hop, labels_of
 from ..model.gnn import build_model, collate, load, nn, torch, weights
 from ..model.training import embed, evaluate, local_training
+from ..simulate import federated_weights
 from .scores import Array, Embedded
 
 CENTRAL_EPOCHS = 40
@@ -76,19 +75,7 @@ def federated_model(
     draw = int(generator(seed, "model").integers(2**62))
     width = graphs[0].features.shape[1]
     model = build_model(config.model, width, classes, config.task, config.width, seed=draw)
-    mean = weights(model)
-    for number in range(1, config.rounds + 1):
-        total = {"weights": np.zeros_like(mean), "count": np.zeros(1)}
-        for client, own in enumerate(clients):
-            rng = int(generator(seed, "training", client, number).integers(2**62))
-            done = local_training(
-                model, own, mean, config.task, config.local_epochs, config.batch,
-                config.rate, config.weight_decay, 0.0, rng,
-            )  # fmt: skip
-            total["weights"] += done.count * done.weights
-            total["count"] += done.count
-        mean = weighted_mean(total)
-    load(model, mean)
+    load(model, federated_weights(model, clients, weights(model), config, seed))
     return model
 
 

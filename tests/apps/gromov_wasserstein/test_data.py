@@ -29,7 +29,7 @@ from apps.gromov_wasserstein.graphs import Graph, undirected
 from apps.gromov_wasserstein.synthetic import synthetic_graphs
 from strategies.core.enrolment import Client, StudyError, _check_variables
 
-from .test_graph_files import planetoid, tiny
+from .graph_files import planetoid, tiny
 
 STUDY = "gromov-wasserstein"
 

@@ -1,0 +1,109 @@
+"""What makes a score honest: budgets, paired draws, folds, controls; and Table 1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch_geometric")
+pytest.importorskip("ot")
+
+from apps.gromov_wasserstein.downstream.classify import Grid
+from apps.gromov_wasserstein.paper import model as paper_model
+from apps.gromov_wasserstein.paper import scores as paper_scores
+from apps.gromov_wasserstein.paper import table as paper_table
+from apps.gromov_wasserstein.paper.scores import (
+    DEFAULT,
+    NONE,
+    Embedded,
+    accuracy,
+    drawn_distances,
+    node_budget,
+    released,
+)
+from apps.gromov_wasserstein.release import code_of
+
+from .samples import read, rows_that_differ, two_classes
+
+
+def test_the_default_budget_is_one_over_n_a_row_and_one_a_graph():
+    for n in (1, 7, 30):
+        assert code_of(DEFAULT.config(), 5, n).eps_row == pytest.approx(1.0 / n)
+        assert code_of(node_budget(0.1).config(), 5, n).eps_row == pytest.approx(0.1)
+    assert NONE.config().privacy == "none"
+
+
+def test_draws_of_an_embedding_and_of_the_constant_one_are_paired():
+    rows = [np.random.default_rng(1).dirichlet(np.ones(4), 9)]
+    part = Embedded(np.arange(1), rows, np.zeros(1, dtype=np.int64))
+    config = node_budget(3.0).config()
+    ours, control = (released(config, p.rows, 2)[0][0] for p in (part, part.constant()))
+    np.testing.assert_array_equal(ours != 0, control != 0)
+    assert not np.array_equal(released(config, rows, 3)[0][0], ours)
+    np.testing.assert_allclose(part.constant().rows[0], 0.25)
+
+
+def test_the_scale_of_distances_does_not_matter():
+    rng = np.random.default_rng(5)
+    points = rng.normal(size=(30, 2)) + 2.0 * (np.arange(30) % 2)[:, None]
+    d = np.linalg.norm(points[:, None] - points[None], axis=2)
+    labels = np.arange(30) % 2
+    big, tiny = (accuracy([scale * d], [labels], "svm-quick") for scale in (1.0, 1e-9))
+    np.testing.assert_allclose(big.per_fold, tiny.per_fold)
+    assert big.mean > 0.8
+
+
+def test_parts_are_cross_validated_each_for_itself():
+    d = np.abs(np.subtract.outer(np.arange(20.0), np.arange(20.0)))
+    labels = (np.arange(20) >= 10).astype(np.int64)
+    one = accuracy([d], [labels], "knn3")
+    two = accuracy([d, d], [labels, labels], "knn3")
+    np.testing.assert_array_equal(two.per_fold, np.tile(one.per_fold, 2))
+
+
+def test_at_a_vanishing_budget_the_embedding_does_not_matter():
+    part = rows_that_differ(two_classes(12))
+    gaps = {}
+    for epsilon in (1e-6, 50.0):
+        config = node_budget(epsilon).config()
+        found = [
+            [drawn_distances((config, p.rows, draw)).mean() for draw in range(15)]
+            for p in (part, part.constant())
+        ]
+        gap = np.subtract(*found)
+        gaps[epsilon] = abs(gap.mean()) / (gap.std(ddof=1) / np.sqrt(15))
+    assert gaps[1e-6] < 4.0
+    assert gaps[50.0] > 6.0
+
+
+def test_table_1_has_the_paper_s_rows_and_the_controls(tmp_path, console, monkeypatch):
+    sets = {"MUTAG": two_classes(16), "IMDB-BINARY": []}
+    sets["IMDB-BINARY"] = [replace(graph, node_labels=None) for graph in sets["MUTAG"]]
+    for module in (paper_table, paper_model):
+        monkeypatch.setattr(module, "collection", lambda name, most=0, seed=1: sets[name])
+    monkeypatch.setattr(paper_table, "SAMPLE", dict.fromkeys(sets, 0))
+    monkeypatch.setattr(paper_table, "FOLDS", 2)
+    monkeypatch.setattr(paper_table, "DRAWS", 2)
+    monkeypatch.setattr(paper_model, "CENTRAL_EPOCHS", 5)
+    monkeypatch.setattr(paper_scores, "QUICK", Grid((1.0, 10.0), (1.0,)))
+    paper_table.table_1(tmp_path, console)
+    rows = read(tmp_path / "table1.csv")
+    for data in sets:
+        names = {row["row"] for row in rows if row["data"] == data}
+        assert set(paper_table.PAPER) <= names
+        assert {
+            "majority",
+            "number of nodes",
+            "GIN",
+            "W_H(GCN)",
+            "GW_H(GIN, random weights)",
+        } <= names
+        assert sum(name.startswith("constant in place of H") for name in names) == 4
+    printed = {(row["data"], row["row"]): row["paper"] for row in rows}
+    assert printed["MUTAG", "GW_H(GIN)"] == "93.08 ± 3.35"
+    assert printed["IMDB-BINARY", "GCN"] == ""
+    gains = [row["H* - constant"] for row in rows if row["row"].startswith("GW_H*")]
+    assert len(gains) == 8
+    assert all("±" in gain for gain in gains)
