@@ -4,9 +4,9 @@ Three, to be shown beside every result, with the same classifier and the same fo
 
 - `majority`: always the commonest class;
 - `sizes_only`: the classifier on |n_i - n_j|, the numbers of nodes, which every release gives away;
-- `constant_embedding`: the same encoder, estimator and distances on an embedding that is 1/h
-  everywhere. Its codes are pure coin flips, yet the *number* of them still shows through the
-  distances, so it can score well above the majority.
+- a constant embedding: the same encoder, estimator and distances on rows that are 1/h everywhere
+  (`judge` for a run, the figures' `scores`). Its codes are pure coin flips, yet the *number* of
+  them still shows through the distances, so it can score well above the majority.
 
 n_i : (N,) nodes of the graphs, public; h : length of a row. One draw of the encoder moves an
 accuracy by several points, so embeddings and controls are drawn ``draws`` times (5 or more) and
@@ -14,29 +14,23 @@ compared draw by draw: draw t of graph i uses the same uniforms for every embedd
 coordinates are sent and the same bits flipped, and only the embedding differs.
 
 Privacy: majority, sizes and the constant embedding touch no embedding and cost nothing. Drawing a
-*real* embedding again costs its epsilon again: `encoder_draws` on real embeddings is for
-simulations, on a device every draw is a release.
+*real* embedding again costs its epsilon again: that is for simulations, on a device every draw is
+a release.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from apps.common.seeds import generator
-from privacy.mechanisms.laplace import UniformSource
-from privacy.mechanisms.multibit import MultiBit
 
 from .classify import Accuracy, Labels
 
 Matrix = NDArray[np.float64]
 Score = Callable[[Matrix, Labels], Accuracy]  # of D and labels: partial(svm_accuracy, seed=1)
-Released = TypeVar("Released")  # what one graph sends: a code, or the two of encode_twice
 
 ENOUGH_DRAWS = 5
 
@@ -76,68 +70,6 @@ def sizes_only(sizes: ArrayLike, labels: ArrayLike, score: Score) -> Accuracy:
     """Return the accuracy from the numbers of nodes ``sizes`` (N,) alone, D_ij = |n_i - n_j|."""
     n = _sizes(sizes).astype(np.float64)
     return score(np.abs(n[:, None] - n[None, :]), np.asarray(labels, dtype=np.int64))
-
-
-def constant_embedding(
-    sizes: ArrayLike,
-    labels: ArrayLike,
-    codes: Sequence[MultiBit],
-    encoder: Callable[[Matrix, MultiBit, UniformSource], Released],
-    distances: Callable[[list[Released]], Matrix],
-    score: Score,
-    *,
-    seed: int,
-    draws: int = ENOUGH_DRAWS,
-) -> NDArray[np.float64]:
-    """Return the accuracy (draws,) of the encoder on rows that are 1/h everywhere.
-
-    See `encoder_draws` for the parameters. 1/h is a softmax that knows nothing; it must lie in the
-    code's range.
-    """
-    n = _sizes(sizes)
-    if len(codes) != len(n):
-        raise ValueError(f"codes: {len(codes)} for {len(n)} graphs, one each is needed")
-    rows = [np.full((k, code.h), 1.0 / code.h) for k, code in zip(n, codes, strict=True)]
-    return encoder_draws(rows, labels, codes, encoder, distances, score, seed=seed, draws=draws)
-
-
-def encoder_draws(
-    embeddings: Sequence[Matrix],
-    labels: ArrayLike,
-    codes: Sequence[MultiBit],
-    encoder: Callable[[Matrix, MultiBit, UniformSource], Released],
-    distances: Callable[[list[Released]], Matrix],
-    score: Score,
-    *,
-    seed: int,
-    draws: int = ENOUGH_DRAWS,
-) -> NDArray[np.float64]:
-    """Return the accuracy (draws,) after each of several encodings. A simulation, see the module.
-
-    Parameters
-    ----------
-    embeddings : of each graph (n_i, h)
-    labels : (N,), -1 unknown
-    codes : of each graph, as its size may set its budget
-    encoder : ``privacy.mechanisms.multibit.encode``, or ``encode_twice`` for the double estimator
-    distances : from what the N graphs send to D (N, N), estimator and metric inside
-    score : the classifier, the same for everything that is compared
-    seed : of the draws; equal seeds are paired
-    draws : how often
-    """
-    if len(codes) != len(embeddings):
-        raise ValueError(f"codes: {len(codes)} for {len(embeddings)} graphs, one each is needed")
-    if draws < 1:
-        raise ValueError(f"draws={draws}: must be >= 1, and {ENOUGH_DRAWS} to compare")
-    y = np.asarray(labels, dtype=np.int64)
-    accuracies = []
-    for draw in range(draws):
-        released = [
-            encoder(rows, code, generator(seed, "control draws", graph, draw))
-            for graph, (rows, code) in enumerate(zip(embeddings, codes, strict=True))
-        ]
-        accuracies.append(score(distances(released), y).mean)
-    return np.array(accuracies)
 
 
 def paired(ours: ArrayLike, control: ArrayLike) -> Paired:
