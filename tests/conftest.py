@@ -12,14 +12,19 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")
 
+# Before numpy and torch are: one thread in each process, for the workers share the cores, and so
+# does Flower's simulation with its clients.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in every run: a red test is red for everyone. Search for new ones with
-# HYPOTHESIS_PROFILE=search.
-settings.register_profile("repeat", derandomize=True)
-settings.register_profile("search", derandomize=False)
+# The same few examples in every run: a red test is red for everyone. Search for new ones, and
+# more of them, with HYPOTHESIS_PROFILE=search. No deadline: how long an example takes depends on
+# what else runs here.
+settings.register_profile("repeat", derandomize=True, max_examples=25, deadline=None)
+settings.register_profile("search", derandomize=False, max_examples=200, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 

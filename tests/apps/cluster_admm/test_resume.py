@@ -1,0 +1,76 @@
+"""cluster-admm goes on after a kill, with the same bits."""
+
+from __future__ import annotations
+
+import pytest
+
+import apps
+from apps.common.results import RunResult
+from apps.common.runner import make_run_config
+from sim.grid import run_local
+from strategies.core.checkpoint import Checkpoint
+from tests.apps.cluster_admm.separated import TINY
+
+
+class Counting(type(apps.client_app)):
+    """Counts the messages of one client, and ends the run at the n-th."""
+
+    def __init__(self, kill_at=0):
+        super().__init__()
+        self.seen, self.kill_at = 0, kill_at
+
+    def __call__(self, message, context):
+        if context.node_config["partition-id"] == 1:
+            self.seen += 1
+            if self.seen == self.kill_at:
+                raise KeyboardInterrupt
+        return super().__call__(message, context)
+
+
+def start(settings, out, app=apps.client_app, resume=False):
+    run_config = make_run_config("cluster-admm", settings, seed=4, resume=resume)
+    nodes = [
+        {"partition-id": i, "num-partitions": settings["clients"], "simulation": True}
+        for i in range(settings["clients"])
+    ]
+    run_local(apps.server_app, app, nodes, run_config | {"out": str(out)})
+    result = RunResult.load(out)
+    for row in result.metrics:
+        del row["seconds"]
+    return result
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clusters": "auto:3"},
+        {"clusters": "auto:3", "sample": 2},
+        {"clusters": "auto:3", "mixing": "exact"},
+        {"clusters": "auto:2-3", "rounds": 7},
+        {"clusters": "3", "method": "local"},
+    ],
+    ids=str,
+)
+def test_a_run_killed_at_any_message_and_resumed_ends_with_the_same_bits(
+    changes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Checkpoint, "due", lambda self: True)
+    settings = {**TINY, "rounds": 10, "samples": "4", **changes}
+    counting = Counting()
+    whole = start(settings, tmp_path / "whole", counting)
+    for place in range(2, counting.seen + 1):
+        folder = tmp_path / f"killed-{place}"
+        with pytest.raises(KeyboardInterrupt):
+            start(settings, folder, Counting(place))
+        resumed = start(settings, folder, resume=True)
+        assert set(resumed.arrays) == set(whole.arrays)
+        for name, array in whole.arrays.items():
+            assert resumed.arrays[name].tobytes() == array.tobytes(), (place, name)
+        assert resumed.metrics == whole.metrics
+
+
+def test_a_choice_is_not_resumed_with_other_rounds(tmp_path):
+    settings = {**TINY, "clusters": "auto:1-2"}
+    start(settings, tmp_path)
+    with pytest.raises(ValueError, match="rounds=12, this run has rounds=13"):
+        start({**settings, "rounds": 13}, tmp_path, resume=True)
