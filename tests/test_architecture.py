@@ -160,6 +160,17 @@ def test_a_client_s_code_never_asks_for_networkx(study):
     assert not {name for name in needed for other in imports(name) if "networkx" in other}
 
 
+def test_a_client_that_trains_loads_neither_solvers_nor_clusters():
+    statement = "from apps import dispatch\nfrom apps.gromov_wasserstein import client_app"
+    assert loaded(statement, {"joblib", "ray", "ot", "sklearn", "matplotlib", "sim"}) == []
+
+
+def test_a_worker_that_solves_pairs_loads_one_extension_module_of_pot():
+    statement = "from strategies.gromov_wasserstein import pool\npool.load_light()"
+    heavy = {"ot", "torch", "sklearn", "scipy", "flwr", "ray", "rich", "sim"}
+    assert loaded(statement, heavy) == []
+
+
 def test_help_comes_at_once():
     """Without Flower, numpy or rich: the studies' names are all it needs."""
     statement = "from apps.command import main\ntry: main(['--help'])\nexcept SystemExit: print()"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +18,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from apps.common.results import RunResult, metrics_csv, write_atomically
+from apps.common.threads import one_blas_thread
 from apps.pages.plots import save
+from strategies.core.jobs import how_many_at_once, side_by_side
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -49,29 +50,40 @@ class Outcome:
 
 
 def on_all_cores(
-    function: Callable[[Item], Found],
-    items: Sequence[Item],
-    console: Console,
-    title: str,
-    longest_chunk: int = 16,
+    function: Callable[[Item], Found], items: Sequence[Item], console: Console, title: str
 ) -> list[Found]:
-    """Return the function's value for every item, in order, with a progress bar."""
-    found = []
-    workers = min(os.cpu_count() or 1, max(1, len(items)))
-    # Fresh processes: a fork of one with threads may hang.
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-    with pool, Progress(console=console, transient=True) as progress:
+    """Return the function's value for every item, in order, with a progress bar.
+
+    Each is computed with one BLAS thread, in processes on this machine or on what else
+    ``joblib.parallel_config`` names: the same bits everywhere.
+    """
+    found: dict[int, Found] = {}
+    at_once = how_many_at_once(len(items))
+    work = partial(_with_one_thread, function)
+    with (
+        Progress(console=console, transient=True) as progress,
+        closing(side_by_side(work, items, at_once)) as values,
+    ):
         task = progress.add_task(title, total=len(items))
-        chunk = max(1, min(longest_chunk, len(items) // (4 * workers)))
-        for value in pool.map(function, items, chunksize=chunk):
-            found.append(value)
+        for place, value in values:
+            found[place] = value
             progress.advance(task)
-    return found
+    return [found[place] for place in range(len(items))]
+
+
+def _with_one_thread(function: Callable[[Item], Found], item: Item) -> Found:
+    with one_blas_thread():
+        return function(item)
 
 
 def sweep(jobs: Sequence[Job], console: Console, title: str) -> list[Outcome]:
     """Run the jobs on all cores, in order, with a progress bar."""
-    return on_all_cores(run_job, jobs, console, title)
+    log = logging.getLogger("trellis")
+    level = log.level
+    try:
+        return on_all_cores(run_job, jobs, console, title)
+    finally:
+        log.setLevel(level)  # where jobs ran in this process
 
 
 def run_job(job: Job) -> Outcome:

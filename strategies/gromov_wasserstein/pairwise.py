@@ -3,10 +3,9 @@
     D_ab = GW(C_a, p_a; C_b, p_b)                                    C_a : (n_a, n_a), p_a : (n_a,)
 
 Only pairs a < b of *different* spaces are solved: graphs that are the same after lumping and
-sorting (`gw_space`) share their row. Pairs are dealt in chunks of like cost, the expensive ones
-first, to processes (`gw_pool`); this one computes too, so it works while the others still start.
-Every value depends on its own pair alone: number of processes, order and interruptions do not
-change a bit.
+sorting (`space`) share their row. Pairs are dealt in chunks of like cost, the expensive ones first,
+to processes, or to what else ``joblib.parallel_config`` names (`pool`). Every value depends on its
+own pair alone: number of processes, their kind, order and interruptions do not change a bit.
 
 A checkpoint is one file with the values so far, replaced whole after a chunk. It holds digests of
 all inputs, so that a run of other inputs is refused and not continued.
@@ -14,8 +13,6 @@ all inputs, so that a run of other inputs is refused and not continued.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
+
+from strategies.core.jobs import how_many_at_once
 
 from .pool import Chunk, Metric, Pairs, Task, share_out, solve
 from .progress import PairFile, digest
@@ -52,9 +51,6 @@ def pairwise(
 ) -> Matrix:
     """Return the distances between all pairs of graphs, (N, N), symmetric with a zero diagonal.
 
-    With more than one worker, processes are spawned: a script must guard its entry by
-    ``if __name__ == "__main__"``.
-
     Parameters
     ----------
     matrices : N distance matrices, square, symmetric, not negative; None with ``wasserstein``
@@ -64,7 +60,8 @@ def pairwise(
     features : N matrices (n, d) of rows in one common space, for ``fgw`` and ``wasserstein``
     alpha : of ``fgw``, the weight of the *structure* as in POT
     restarts, seed : more starts of every pair, of which the best is kept
-    workers : processes; 1 stays in this one, None takes the cores there are if it is worth it
+    workers : processes; 1 stays in this one, None takes the cores there are if it is worth it. An
+        ``n_jobs`` of ``joblib.parallel_config`` goes before any number but 1
     checkpoint : file for the values so far; if it is there, its values are not computed again
     on_progress : called with the numbers of finished and of all pairs, after every chunk
     lump : whether to merge identical nodes first; exact either way
@@ -154,12 +151,10 @@ def _compute(
     open_ = np.flatnonzero(np.isnan(values))
     sizes = np.array([space.weights.size for space in spaces])
     seconds = _estimate(sizes, pairs[open_], task)
-    if workers is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        workers = (cores or 1) if seconds.sum() > _WORTH_A_POOL else 1
-    if multiprocessing.current_process().daemon:  # such a process may not have children
+    if workers is None and seconds.sum() <= _WORTH_A_POOL:
         workers = 1
-    chunks = [open_[chunk] for chunk in _chunks(seconds, workers)]
+    at_once = how_many_at_once(len(open_), workers)
+    chunks = [open_[chunk] for chunk in _chunks(seconds, at_once)]
 
     def finished() -> None:
         if file is not None:
@@ -169,12 +164,13 @@ def _compute(
 
     try:
         with threadpool_limits(1, user_api="blas"):
-            if workers == 1 or len(chunks) == 1:
+            if at_once == 1 or len(chunks) == 1:
                 for chunk in chunks:
                     values[chunk] = solve(spaces, task, pairs[chunk])
                     finished()
             else:
-                share_out(spaces, task, pairs, chunks, workers, values, finished)
+                at_once = min(at_once, len(chunks))
+                share_out(spaces, task, pairs, chunks, at_once, values, finished)
     finally:
         if file is not None:
             file.save(values)  # also after Ctrl-C
@@ -186,9 +182,9 @@ def _estimate(sizes: NDArray[np.int64], pairs: Pairs, task: Task) -> Vector:
     return (1 + task.restarts) * (1e-4 + 1.5e-7 * product**1.35)
 
 
-def _chunks(seconds: Vector, workers: int) -> list[Chunk]:
+def _chunks(seconds: Vector, at_once: int) -> list[Chunk]:
     """Return positions in chunks of like cost, expensive pairs first."""
     order = np.argsort(-seconds, kind="stable")
-    share = float(np.clip(seconds.sum() / (16 * workers), *_CHUNK))
+    share = float(np.clip(seconds.sum() / (16 * at_once), *_CHUNK))
     number = (np.cumsum(seconds[order]) / share).astype(np.int64)
     return np.split(order, np.flatnonzero(np.diff(number)) + 1) if order.size else []

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
@@ -107,15 +108,25 @@ def test_processes_change_no_bit(metric, monkeypatch):
     alone = pairwise(spaces(20), workers=1, **options)
     here = []
 
-    def slow(spaces, task, pairs):
-        time.sleep(0.2)  # so that the others get something to do
+    def counting(spaces, task, pairs):
         here.append(len(pairs))
-        return np.array([task.solve(spaces[i], spaces[j]) for i, j in pairs])
+        return solve(spaces, task, pairs)
 
-    monkeypatch.setattr(gw_pool, "solve", slow)
+    solve = gw_pool.solve
+    monkeypatch.setattr(gw_pool, "solve", counting)
+    monkeypatch.setattr(gw_pairwise, "solve", counting)
     monkeypatch.setattr(gw_pairwise, "_CHUNK", (1e-3, 1e-3))
     assert (pairwise(spaces(20), workers=3, **options) == alone).all()
-    assert 0 < sum(here) < 190
+    assert sum(here) == 0
+    for backend, solved_here in (("loky", 0), ("threading", 190), ("sequential", 190)):
+        here.clear()
+        with joblib.parallel_config(backend=backend, n_jobs=2):
+            assert (pairwise(spaces(20), workers=3, **options) == alone).all()
+        assert sum(here) == solved_here
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        here.clear()
+        assert (pairwise(spaces(20), workers=1, **options) == alone).all()
+        assert sum(here) == 190
 
 
 def test_lumped_equals_unlumped():
@@ -184,8 +195,6 @@ def report(done, total):
     print("done", done, flush=True)
 
 if __name__ == "__main__":
-    import ot  # takes as long as the whole work, which the other process would do meanwhile
-
     gw_pairwise._CHUNK = (0.01, 0.02)
     generator = np.random.default_rng(0)
     clouds = [generator.normal(size=(25, 3)) for _ in range(80)]
@@ -196,11 +205,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for orphans in /proc")
+@pytest.mark.parametrize("whom", ["one", "all"])  # as a terminal's Ctrl-C
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run_leaves_no_process_and_resumes_where_it_was(tmp_path, solved, kind):
+def test_a_killed_run_leaves_no_process_and_resumes_where_it_was(tmp_path, solved, kind, whom):
     script, path = tmp_path / "script.py", tmp_path / "pairs.npz"
     script.write_text(_SCRIPT)
-    mark = f"TRELLIS_TEST_MARK={os.getpid()}-{kind}"
+    mark = f"TRELLIS_TEST_MARK={os.getpid()}-{kind}-{whom}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment |= dict([mark.split("=")])
     with subprocess.Popen(
@@ -209,10 +219,11 @@ def test_a_killed_run_leaves_no_process_and_resumes_where_it_was(tmp_path, solve
         stderr=subprocess.DEVNULL,
         text=True,
         env=environment,
+        start_new_session=True,
     ) as process:
         for line in process.stdout:
             if int(line.split()[1]) >= 200:
-                process.send_signal(kind)
+                (os.kill if whom == "one" else os.killpg)(process.pid, kind)
                 break
         process.stdout.read()
     assert process.returncode != 0
