@@ -35,10 +35,11 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Flower's runtimes wait more than they compute: their tests run beside the others.
+# Flower's runtimes wait more than they compute: their tests run beside the others, which share the
+# cores.
 test: lint
 	@$(BIN)/python -m pytest tests/flower > .flower-tests.log 2>&1 & flower=$$!; \
-	$(BIN)/python -m pytest --ignore tests/flower; others=$$?; \
+	$(BIN)/python -m pytest --ignore tests/flower -n auto --dist worksteal; others=$$?; \
 	wait $$flower; flower=$$?; cat .flower-tests.log; rm -f .flower-tests.log; \
 	test $$others -eq 0 -a $$flower -eq 0
 
