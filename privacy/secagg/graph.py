@@ -5,31 +5,34 @@ neighbours only [B20]: the clients are put on a ring in an order drawn from a pu
 takes the k/2 next on either side. The neighbours of a client are then a uniform k-subset of the
 others, and counts of them hypergeometric.
 
-A client's two secrets are shared among itself and its neighbours, h = k + 1 holders, with threshold
-t = floor(h/2) + 1. More than half, because each honest holder gives the share of one secret only: a
-server that tells different holders different stories then cannot collect t shares of both. k is the
-smallest even number for which a round in which 30 % drop out, at random, fails with a probability
-of at most 1e-6 (union bound over all clients, exact tails). Computed (`plan`, `failure`,
-`exposure`):
+A client's self seed is shared among itself and its neighbours, h = k + 1 holders, with threshold
+t = 2 h / 3 or more. Two thirds, because a server that tells different holders different stories
+needs t of them for each: with 2 t - h - 1, about a third, of a client's holders on its side it could
+(`protocol`). k is the smallest even number for which a round in which 20 % drop out, at random,
+fails with a probability of at most 1e-6 (union bound over all clients, exact tails). Computed
+(`plan`, `failure`, `exposure`):
 
-    clients   k    t    failure at 30 % dropouts   exposure, 20 % / 30 % colluding
-    100       58   30   3.4e-07                    0        / 1.4e-07
-    200       92   47   8.1e-07                    0        / 3.4e-07
-    500       140  71   9.2e-07                    1.4e-21  / 3.8e-07
-    1000      172  87   8.4e-07                    5.6e-21  / 3.5e-07
-    5000      218  110  9.7e-07                    3.7e-21  / 4.1e-07
+    clients   k    t    failure at        exposure: t of a client's   2 t - h - 1 of them
+                        20 % dropouts     neighbours, 50 % colluding  at 10 %   / at 20 %
+    100       60   41   0                 9.8e-04                     0         / 9.8e-04
+    200       110  74   5.2e-07           1.5e-05                     0         / 4.2e-05
+    500       194  130  7.7e-07           5.7e-07                     0         / 5.7e-06
+    1000      260  174  7.9e-07           1.5e-07                     6.5e-38   / 3.1e-06
+    5000      368  246  9.9e-07           4.7e-08                     5.7e-34   / 2.3e-06
 
-Exposure is the probability that some client has t colluding neighbours, who can unmask it together
-with the server. k grows as log n; the constant is larger than that of [B20]'s examples because more
-than half of the neighbours must stay. The ring falls apart, which would reveal the sums of its
-parts, only where k/2 consecutive clients are gone or colluding at two places: below n^2 2^-k for
-one half, less than 1e-13 at 100 clients.
+The first exposure is that to a curious server: t colluding holders have the self seed. It is below
+1e-34 where a third collude. The second is that to a server that lies. Beyond 20 % a lying server
+finds clients it can expose in a graph of so few neighbours: ask for the complete one
+(``neighbours = clients - 1``), in which a third of all clients is the bound.
 
-Adversary: these numbers hold for an honest-but-curious server and colluders chosen before the
-nonce. A server that picks the nonce after it knows its colluders can place them around a victim;
-against that server ask for the complete graph (``neighbours = clients - 1``). A server that lies
-about dropouts gets a victim's both secrets if it has 2 t - h of the holders on its side: with the
-default threshold one or two. A threshold of 2 h / 3 raises that to h / 3 and lets fewer drop out.
+The ring falls apart, which would reveal the sums of its parts, only where k/2 consecutive clients
+are gone or colluding at two places: below n^2 2^-k for one half, less than 1e-13 at 100 clients.
+
+Adversary: every device draws the graph itself, from a nonce that covers all members' keys; the
+server cannot choose it. Colluding clients who choose their keys last can try many and take the one
+whose graph suits them: g tries multiply the probabilities above by at most g. A server that picks
+who takes part picks who can be a neighbour: the smallest number of clients that a device insists on
+bounds that.
 
 [B17] Bonawitz et al., CCS 2017. [B20] Bell et al., CCS 2020.
 """

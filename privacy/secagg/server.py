@@ -151,6 +151,7 @@ class ServerRound:
         self._masked: dict[int, Masked] = {}
         self._macs: dict[int, dict[int, bytes]] = {}
         self.survivors: list[int] = []
+        self.refused: dict[int, str] = {}
         self.opening: Opening | None = None
 
     def _name(self, client: int) -> str:
@@ -172,18 +173,18 @@ class ServerRound:
         self._vectors[client], self._layouts[client] = vector, layout
         self._masked[client] = masked
 
-    def close_masked(self, expected: Layout | None = None) -> tuple[list[int], dict[int, str]]:
-        """Return the clients whose sum it will be, and why others' vectors are left out.
+    def close_masked(self, expected: Layout | None = None) -> list[int]:
+        """Return the clients whose sum it will be; ``refused`` says why others are left out.
 
         Vectors must be laid out as ``expected``, or as most are where that is not known.
         """
-        refused = {}
+        refused = self.refused
         if expected is None and self._layouts:
             expected = Counter(self._layouts[c] for c in sorted(self._layouts)).most_common(1)[0][0]
         for client, layout in list(self._layouts.items()):
             if layout != expected:
                 refused[client] = f"its arrays are {layout}, not {expected}"
-        for client in refused:
+        for client in list(refused):
             self._leave_out(client)
         for client in self._at_odds():
             refused[client] = (
@@ -203,7 +204,7 @@ class ServerRound:
                 )
         masked = {client: self._masked[client] for client in self.survivors}
         self.opening = Opening(self.graph, self.plan.threshold, masked)
-        return self.survivors, refused
+        return self.survivors
 
     def _leave_out(self, client: int) -> None:
         del self._vectors[client], self._layouts[client], self._masked[client]

@@ -312,8 +312,11 @@ class SecureSum:
             self._restarted(stages, session)
 
         def close_masked(group: _Group) -> None:
-            group.answers.survivors, refused = group.round.close_masked(layout)
-            stages.fail(f"train.{MASKED}", refused, dict.fromkeys(refused, group))
+            try:
+                group.answers.survivors = group.round.close_masked(layout)
+            finally:
+                refused = group.round.refused
+                stages.fail(f"train.{MASKED}", refused, dict.fromkeys(refused, group))
             there = set(group.answers.survivors)
             group.answers.clear = {c: r for c, r in group.answers.clear.items() if c in there}
 

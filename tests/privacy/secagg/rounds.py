@@ -119,8 +119,8 @@ def play(
         server.take_masked(c, beside, vector)
     if until == "masked":
         return played
-    _, refused = server.close_masked()
-    played.failed |= refused
+    server.close_masked()
+    played.failed |= server.refused
     for c in there("agree", server.survivors):
         server.take_agreed(c, devices.ask(c, "agree", server.roll()))
     if until == "agree":
