@@ -1,4 +1,4 @@
-"""Secure aggregation in a Flower ClientApp: one call registers the four actions.
+"""Secure aggregation in a Flower ClientApp: one call registers the five actions.
 
     def summands(message: Message, context: Context) -> Summands:
         ...                                 # what `train` would compute from the same content
@@ -6,32 +6,41 @@
 
     register(app, summands)
 
-The state of one round lives in ``context.state``, in memory on the device. Node config:
-``signing-key`` (path of a private key) signs this device's keys; ``trusted-keys`` (path of a table
-of ``name public-key`` lines) refuses peers that are not in it or not signed; ``fewest-clients`` is
-the smallest neighbourhood the device takes part in, 3 by default.
+Keys and the state of one round live in ``context.state``, in memory on the device. Node config:
+``signing-key`` (path of a private key) signs this device's key; ``trusted-keys`` (path of a table
+of ``name public-key`` lines) refuses members that are not in it or not signed; ``fewest-clients``
+is the smallest sum the device takes part in, 3 by default; ``fewest-share`` the smallest threshold,
+as a share of the holders, two thirds by default.
 
 Adversary, what is revealed and what is not covered: see `privacy.secagg.protocol`. ``clear``
-records of `Summands` are sent as they are: the server reads them, client by client.
+records of `Summands` are sent as they are: the server reads them, client by client. How many values
+were clipped to the declared range goes to the device's log (``trellis.device``) and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import logging
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from .errors import BadMessage, Refused
-from .messages import Delivery, Directory, Hello, M, Question, layout_fields, parse, to_fields
-from .protocol import FEWEST, ClientRound, Policy
+from .errors import BadMessage, NoSuchSession
+from .graph import SHARE
+from .keys import joined
+from .messages import Directory, Hello, M, NoSession, Order, Question, Roll, parse, to_fields
+from .protocol import FEWEST, Member, Policy
 from .ring import Reals
 from .signing import load_signing_key, load_trusted_keys
 from .state import ClientState
 
-KEYS, SHARES, MASKED, UNMASK = "secagg_keys", "secagg_shares", "secagg_masked", "secagg_unmask"
+KEYS, DIRECTORY = "secagg_keys", "secagg_directory"
+MASKED, AGREE, UNMASK = "secagg_masked", "secagg_agree", "secagg_unmask"
 RECORD, VECTOR = "secagg", "masked"
+
+log = logging.getLogger("trellis.device")
 
 
 @dataclass(frozen=True)
@@ -57,37 +66,66 @@ def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -
     @app.query(KEYS)
     def keys(message: Message, context: Context) -> Message:
         before = _load(context) if RECORD in context.state else None
-        hello = _read(Hello, message)
-        taking_part, advert = ClientRound.begin(hello, policy_of(context), before)
-        return _answer(taking_part, message, context, advert)
+        member, advert = Member.enter(_read(Hello, message), policy_of(context), before)
+        return _answer(member, message, context, advert)
 
-    @app.query(SHARES)
-    def shares(message: Message, context: Context) -> Message:
-        taking_part = ClientRound(_load(context), policy_of(context))
-        sealed = taking_part.share(_read(Directory, message))
-        return _answer(taking_part, message, context, sealed)
+    @app.query(DIRECTORY)
+    def directory(message: Message, context: Context) -> Message:
+        member = Member(_load(context), policy_of(context))
+        return _answer(member, message, context, member.meet(_read(Directory, message)))
 
     @app.train(MASKED)
     def masked(message: Message, context: Context) -> Message:
-        taking_part = ClientRound(_load(context), policy_of(context))
-        # Before anything is computed from data: a round that cannot end should cost nothing.
-        taking_part.deliver(_read(Delivery, message))
+        order = _read(Order, message)
         del message.content[RECORD]
+        try:
+            member = Member(_load(context), policy_of(context))
+            # Before anything is computed from data: a round that cannot be must cost nothing.
+            member.begin(order, shared_hash(message.content, order.personal))
+        except NoSuchSession:
+            # No refusal: the server is to make a new session, and nothing was looked at.
+            return Message(_record(NoSession()), reply_to=message)
         mine = summands(message, context)
         if reserved := {RECORD, VECTOR} & set(mine.clear):
             raise ValueError(f"a clear record must not be called {' or '.join(sorted(reserved))}")
-        vector, layout = taking_part.mask(mine.arrays)
-        reply = _answer(taking_part, message, context, layout_fields(layout))
+        vector, beside, clips = member.mask(mine.arrays)
+        if clips:
+            log.warning("round %d: %d values clipped to the declared range", order.number, clips)
+        reply = _answer(member, message, context, beside)
         reply.content[VECTOR] = ArrayRecord({"vector": Array(vector)})
         for name, record in mine.clear.items():
             reply.content[name] = record
         return reply
 
+    @app.query(AGREE)
+    def agree(message: Message, context: Context) -> Message:
+        member = Member(_load(context), policy_of(context))
+        return _answer(member, message, context, member.agree(_read(Roll, message)))
+
     @app.query(UNMASK)
     def unmask(message: Message, context: Context) -> Message:
-        taking_part = ClientRound(_load(context), policy_of(context))
-        given = taking_part.unmask(_read(Question, message))
-        return _answer(taking_part, message, context, given)
+        member = Member(_load(context), policy_of(context))
+        return _answer(member, message, context, member.unmask(_read(Question, message)))
+
+
+def shared_hash(content: RecordDict, personal: Collection[str] = ()) -> bytes:
+    """Return the hash (32 bytes) of a payload without its personal records.
+
+    Of what a client reads: names, types, shapes and bytes of arrays; names and values of the rest.
+    """
+    whole = hashlib.sha256(joined("trellis secagg 2", "payload"))
+    for name in sorted(set(content) - set(personal)):
+        record = content[name]
+        whole.update(joined(type(record).__name__, name, len(record)))
+        for key in sorted(record):
+            value = record[key]
+            if isinstance(value, Array):
+                whole.update(joined(key, value.dtype, value.stype, repr(tuple(value.shape))))
+                whole.update(joined(len(value.data)))
+                whole.update(value.data)
+            else:
+                whole.update(joined(key, type(value).__name__, repr(value)))
+    return whole.digest()
 
 
 def policy_of(context: Context) -> Policy:
@@ -98,6 +136,7 @@ def policy_of(context: Context) -> Policy:
         load_signing_key(key) if key else None,
         load_trusted_keys(table) if table else None,
         int(config.get("fewest-clients", FEWEST)),
+        float(config.get("fewest-share", SHARE)),
     )
 
 
@@ -111,11 +150,15 @@ def _read(kind: type[M], message: Message) -> M:
 def _load(context: Context) -> ClientState:
     record = context.state.get(RECORD)
     if not isinstance(record, ConfigRecord) or not isinstance(record.get("state"), bytes):
-        raise Refused("this client is in no round of secure aggregation; was it restarted?")
+        raise NoSuchSession("this client is in no session of secure aggregation; restarted?")
     return ClientState.from_bytes(bytes(record["state"]))  # type: ignore[arg-type]
 
 
-def _answer(taking_part: ClientRound, asked: Message, context: Context, answer: object) -> Message:
-    """Keep the round's state and return the reply; nothing is kept where a stage has raised."""
-    context.state[RECORD] = ConfigRecord({"state": taking_part.state.to_bytes()})
-    return Message(RecordDict({RECORD: ConfigRecord(to_fields(answer))}), reply_to=asked)
+def _answer(member: Member, asked: Message, context: Context, answer: object) -> Message:
+    """Keep the state and return the reply; nothing is kept where a stage has raised."""
+    context.state[RECORD] = ConfigRecord({"state": member.state.to_bytes()})
+    return Message(_record(answer), reply_to=asked)
+
+
+def _record(answer: object) -> RecordDict:
+    return RecordDict({RECORD: ConfigRecord(to_fields(answer))})

@@ -5,31 +5,34 @@ neighbours only [B20]: the clients are put on a ring in an order drawn from a pu
 takes the k/2 next on either side. The neighbours of a client are then a uniform k-subset of the
 others, and counts of them hypergeometric.
 
-A client's two secrets are shared among itself and its neighbours, h = k + 1 holders, with threshold
-t = floor(h/2) + 1. More than half, because each honest holder gives the share of one secret only: a
-server that tells different holders different stories then cannot collect t shares of both. k is the
-smallest even number for which a round in which 30 % drop out, at random, fails with a probability
-of at most 1e-6 (union bound over all clients, exact tails). Computed (`plan`, `failure`,
-`exposure`):
+A client's self seed is shared among itself and its neighbours, h = k + 1 holders, with threshold
+t = 2 h / 3 or more. Two thirds, because a server that tells different holders different stories
+needs t of them for each: with 2 t - h - 1, about a third, of a client's holders on its side it could
+(`protocol`). k is the smallest even number for which a round in which 20 % drop out, at random,
+fails with a probability of at most 1e-6 (union bound over all clients, exact tails). Computed
+(`plan`, `failure`, `exposure`):
 
-    clients   k    t    failure at 30 % dropouts   exposure, 20 % / 30 % colluding
-    100       58   30   3.4e-07                    0        / 1.4e-07
-    200       92   47   8.1e-07                    0        / 3.4e-07
-    500       140  71   9.2e-07                    1.4e-21  / 3.8e-07
-    1000      172  87   8.4e-07                    5.6e-21  / 3.5e-07
-    5000      218  110  9.7e-07                    3.7e-21  / 4.1e-07
+    clients   k    t    failure at        exposure: t of a client's   2 t - h - 1 of them
+                        20 % dropouts     neighbours, 50 % colluding  at 10 %   / at 20 %
+    100       60   41   0                 9.8e-04                     0         / 9.8e-04
+    200       110  74   5.2e-07           1.5e-05                     0         / 4.2e-05
+    500       194  130  7.7e-07           5.7e-07                     0         / 5.7e-06
+    1000      260  174  7.9e-07           1.5e-07                     6.5e-38   / 3.1e-06
+    5000      368  246  9.9e-07           4.7e-08                     5.7e-34   / 2.3e-06
 
-Exposure is the probability that some client has t colluding neighbours, who can unmask it together
-with the server. k grows as log n; the constant is larger than that of [B20]'s examples because more
-than half of the neighbours must stay. The ring falls apart, which would reveal the sums of its
-parts, only where k/2 consecutive clients are gone or colluding at two places: below n^2 2^-k for
-one half, less than 1e-13 at 100 clients.
+The first exposure is that to a curious server: t colluding holders have the self seed. It is below
+1e-34 where a third collude. The second is that to a server that lies. Beyond 20 % a lying server
+finds clients it can expose in a graph of so few neighbours: ask for the complete one
+(``neighbours = clients - 1``), in which a third of all clients is the bound.
 
-Adversary: these numbers hold for an honest-but-curious server and colluders chosen before the
-nonce. A server that picks the nonce after it knows its colluders can place them around a victim;
-against that server ask for the complete graph (``neighbours = clients - 1``). A server that lies
-about dropouts gets a victim's both secrets if it has 2 t - h of the holders on its side: with the
-default threshold one or two. A threshold of 2 h / 3 raises that to h / 3 and lets fewer drop out.
+The ring falls apart, which would reveal the sums of its parts, only where k/2 consecutive clients
+are gone or colluding at two places: below n^2 2^-k for one half, less than 1e-13 at 100 clients.
+
+Adversary: every device draws the graph itself, from a nonce that covers all members' keys; the
+server cannot choose it. Colluding clients who choose their keys last can try many and take the one
+whose graph suits them: g tries multiply the probabilities above by at most g. A server that picks
+who takes part picks who can be a neighbour: the smallest number of clients that a device insists on
+bounds that.
 
 [B17] Bonawitz et al., CCS 2017. [B20] Bell et al., CCS 2020.
 """
@@ -42,11 +45,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .keys import joined
 
 COMPLETE = 64
-DROPOUT = 0.3
+DROPOUT = 0.2
 FAILURE = 1e-6
+SHARE = 2.0 / 3.0
+# Of one sum: an index has two bytes in nobody's head, and a lie about it costs no memory.
+MOST_CLIENTS = 1 << 16
+
+
+def least_threshold(holders: int, share: float = SHARE) -> int:
+    """Return the smallest number of ``holders`` that is ``share`` of them, and more than half."""
+    # Two thirds of 6 are 4, whatever the last bit of 2/3 says.
+    return max(math.ceil(share * holders - 1e-9), holders // 2 + 1)
 
 
 @dataclass(frozen=True)
@@ -55,7 +70,7 @@ class Plan:
 
     Attributes
     ----------
-    clients : n, how many are asked
+    clients : n, how many take part
     neighbours : k, even or n - 1
     threshold : t of k + 1 holders
     """
@@ -66,18 +81,15 @@ class Plan:
 
     def __post_init__(self) -> None:
         n, k, t = self.clients, self.neighbours, self.threshold
-        if n < 2 or not 1 <= k <= n - 1 or (k % 2 and k != n - 1):
+        if not 2 <= n <= MOST_CLIENTS:
+            raise ValueError(f"clients={n}: use 2 to {MOST_CLIENTS}")
+        if not 1 <= k <= n - 1 or (k % 2 and k != n - 1):
             raise ValueError(f"neighbours={k} with clients={n}: use an even number or clients - 1")
         if not (k + 1) / 2 < t <= k + 1:
             raise ValueError(
                 f"threshold={t} with neighbours={k}: use more than half of the {k + 1} holders, "
-                "or one client could be asked out of both its secrets"
+                "or a client could be told two stories"
             )
-
-    @property
-    def survivors(self) -> int:
-        """How many of all clients must stay to the end: more than half of those asked."""
-        return max(self.clients // 2 + 1, self.threshold)
 
 
 @lru_cache(maxsize=64)
@@ -88,39 +100,35 @@ def plan(clients: int, neighbours: int = 0, threshold: int = 0) -> Plan:
     """
     k = neighbours or (clients - 1 if clients <= COMPLETE else _fewest_neighbours(clients))
     k = min(k, clients - 1)
-    return Plan(clients, k, threshold or (k + 1) // 2 + 1)
+    return Plan(clients, k, min(threshold, k + 1) or least_threshold(k + 1))
 
 
 def _fewest_neighbours(clients: int) -> int:
-    # The failure falls with k but for steps of the threshold; even k keep those alike.
-    low, high = 1, (clients - 1) // 2
-    while low < high:
-        middle = (low + high) // 2
-        if failure(Plan(clients, 2 * middle, middle + 1), DROPOUT) <= FAILURE:
-            high = middle
-        else:
-            low = middle + 1
-    return 2 * low
+    # Steps of the threshold make the failure go up and down a little: the first k that will do.
+    for k in range(8, clients - 1, 2):
+        if failure(Plan(clients, k, least_threshold(k + 1)), DROPOUT) <= FAILURE:
+            return k
+    return clients - 1
 
 
 def failure(plan: Plan, dropout: float) -> float:
-    """Bound the probability that some client's secret cannot be recovered.
+    """Bound the probability that some client's self seed cannot be recovered.
 
     ``dropout`` of the clients, drawn at random, are gone when shares are asked for.
     """
     others, k, t = plan.clients - 1, plan.neighbours, plan.threshold
     gone = math.ceil(dropout * plan.clients)
-    # A client that stays holds one share of its own; of one that is gone only neighbours do.
+    # A client whose vector is in the sum may have stayed, with a share of its own, or not.
     stays = _below(others, others - gone, k, t - 1)
     left = _below(others, plan.clients - gone, k, t)
     return min(1.0, plan.clients * max(stays, left))
 
 
-def exposure(plan: Plan, colluding: float) -> float:
-    """Bound the probability that some client has t colluding neighbours."""
+def exposure(plan: Plan, colluding: float, needed: int = 0) -> float:
+    """Bound the probability that some client has ``needed`` (0: t) colluding neighbours."""
     others, k = plan.clients - 1, plan.neighbours
     bad = int(colluding * plan.clients)
-    tail = _draws(others, bad, k, range(plan.threshold, k + 1))
+    tail = _draws(others, bad, k, range(needed or plan.threshold, k + 1))
     return min(1.0, plan.clients * tail)
 
 
@@ -136,12 +144,30 @@ def _draws(population: int, good: int, draws: int, counts: range) -> float:
 
 def neighbours(members: Sequence[int], count: int, nonce: bytes) -> dict[int, list[int]]:
     """Return every member's neighbours, in order; the same for everyone who knows the nonce."""
-    ring = sorted(members, key=lambda m: hashlib.sha256(joined("ring", nonce, m)).digest())
-    size = len(ring)
-    if count >= size - 1:
+    if count >= len(members) - 1:
         return {m: sorted(set(members) - {m}) for m in members}
-    reach = range(1, count // 2 + 1)
-    return {
-        member: sorted(ring[(place + step) % size] for far in reach for step in (far, -far))
-        for place, member in enumerate(ring)
-    }
+    ring = _ring(members, nonce)
+    near = ring[(np.arange(len(ring))[:, None] + _steps(count)) % len(ring)]
+    return dict(zip(ring.tolist(), np.sort(near, axis=1).tolist(), strict=True))
+
+
+def neighbours_of(member: int, members: Sequence[int], count: int, nonce: bytes) -> list[int]:
+    """Return one member's neighbours, in order."""
+    if count >= len(members) - 1:
+        return sorted(set(members) - {member})
+    ring = _ring(members, nonce)
+    place = int(np.flatnonzero(ring == member)[0])
+    near: list[int] = np.sort(ring[(place + _steps(count)) % len(ring)]).tolist()
+    return near
+
+
+def _steps(count: int) -> NDArray[np.int64]:
+    reach = np.arange(1, count // 2 + 1)
+    return np.concatenate([reach, -reach])
+
+
+def _ring(members: Sequence[int], nonce: bytes) -> NDArray[np.int64]:
+    """Return the members in the order of a hash of their index and the nonce."""
+    places = np.sort(np.asarray(members, dtype=np.int64))
+    stream = hashlib.shake_256(joined("ring", nonce)).digest(8 * (int(places[-1]) + 1))
+    return places[np.argsort(np.frombuffer(stream, "<u8")[places], kind="stable")]

@@ -1,14 +1,10 @@
-"""Keys of one round: agreement, derivation, sealed shares.
+"""Agreement: what two parties know and whoever carries their public keys does not.
 
-Every client draws two X25519 key pairs a round. From the ``cipher`` pair two clients derive the
-keys that seal shares on their way through the server, from the ``mask`` pair the seed of their
-common mask. They must differ: the mask key of a client that drops out is given to the server.
-HKDF-SHA256 binds every derived key to the session, the round, both clients and the purpose, so none
-is ever used twice.
+X25519, and HKDF-SHA256 that binds what is derived to the session, the round, both parties and the
+purpose. What two clients derive from an agreement in every round stands in `pairs`.
 
-Adversary: whoever carries the messages, the server included, reads no share and cannot change one
-unnoticed. Without signed keys (`signing`) an active server can put its own keys in the middle.
-Compromise of a device during a round is not covered; after the round the keys are gone.
+Adversary: whoever carries the messages, the server included. Without signed keys (`signing`) an
+active server can put its own keys in the middle.
 """
 
 from __future__ import annotations
@@ -16,17 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from .errors import BadMessage
 
 KEY_BYTES = 32
-# Each sealing key seals one message, so the nonce carries nothing.
-_NONCE = bytes(12)
 
 
 def joined(*parts: str | bytes | int) -> bytes:
@@ -53,7 +45,7 @@ class Scope:
 
 @lru_cache(maxsize=16)
 def _scope(session: bytes, number: int, purpose: str) -> bytes:
-    return joined("trellis secagg 1", session, number, purpose)
+    return joined("trellis secagg 2", session, number, purpose)
 
 
 def public_key(private: bytes) -> bytes:
@@ -80,12 +72,6 @@ class Agreement:
         """Return the seed of the mask shared with ``peer``; both get the same."""
         return self._derive(peer, public, "mask", 32)
 
-    def seals(self, peer: tuple[int, str], public: bytes) -> tuple[bytes, bytes]:
-        """Return the key that seals to ``peer`` and the one that opens what comes from it."""
-        both = self._derive(peer, public, "shares", 64)
-        low, high = both[:32], both[32:]
-        return (low, high) if self._me < peer else (high, low)
-
     def _derive(self, peer: tuple[int, str], public: bytes, purpose: str, size: int) -> bytes:
         try:
             shared = self._private.exchange(X25519PublicKey.from_public_bytes(public))
@@ -95,16 +81,3 @@ class Agreement:
         both = self._mine + theirs if self._me < peer else theirs + self._mine
         info = self._scope.info(purpose) + both
         return HKDF(hashes.SHA256(), size, None, info).derive(shared)
-
-
-def seal(key: bytes, content: bytes) -> bytes:
-    """Return ``content`` encrypted and authenticated; ``key`` must be used once."""
-    return ChaCha20Poly1305(key).encrypt(_NONCE, content, None)
-
-
-def unseal(key: bytes, sealed: bytes, sender: str) -> bytes:
-    """Return what was sealed; `BadMessage` where a single bit was changed."""
-    try:
-        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
-    except (InvalidTag, ValueError) as error:
-        raise BadMessage(f"the sealed shares of client {sender} were changed on the way") from error

@@ -1,110 +1,152 @@
-"""The messages of the four stages, as flat records that any transport can carry.
+"""The messages, as flat records that any transport can carry.
 
-    1  Hello      ->  Advert      keys of this round
-    2  Directory  ->  Sealed      shares of both secrets, sealed to each neighbour
-    3  Delivery   ->  Masked      the neighbours' shares; back comes the masked vector
-    4  Question   ->  Shares      one share for every neighbour, of one secret or of the other
+Once a session:
 
-Every field is an int, a str, bytes, or a list of one of them. `parse` trusts nothing.
+    keys         Hello      ->  Advert    a public key
+    directory    Directory  ->  Met       everyone's keys
+
+In every round:
+
+    masked       Order      ->  Masked    the payload; back come the masked vector, sealed shares
+    consistency  Roll       ->  Agreed    who is in the sum; back come words on it, for neighbours
+    unmask       Question   ->  Opened    neighbours' words; back come shares and seeds
+
+Every field is an int, a float, a str, bytes, or a list of one of them; sets of clients are packed
+(`pack`), as are rows of equal length. `parse` trusts nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+import numpy as np
+
 from .errors import BadMessage
+from .graph import MOST_CLIENTS
 from .ring import Layout
 
 M = TypeVar("M")
 Fields = dict[str, Any]
 
-_KINDS = {"int": int, "str": str, "bytes": bytes}
-_MOST_BYTES = 1 << 12
+_KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes}
+# A directory of as many members as there may be; a name or a signature is far shorter.
+_MOST_BYTES = 32 * MOST_CLIENTS
+_MOST_TEXT = 1 << 12
 
 
 @dataclass(frozen=True)
 class Hello:
-    """Server to client: a new round; this is how you are called in it."""
+    """Server to client: a new session; this is how you are called in it."""
 
     session: bytes
-    number: int
     index: int
     name: str
-    clients: int
-    fraction_bits: int
 
 
 @dataclass(frozen=True)
 class Advert:
-    """Client to server: its two public keys, signed or with an empty signature."""
+    """Client to server: its public key, signed or with an empty signature."""
 
-    cipher_key: bytes
-    mask_key: bytes
+    key: bytes
     signature: bytes
 
 
 @dataclass(frozen=True)
 class Directory:
-    """Server to client: its neighbours and their adverts."""
+    """Server to client: all members of the session, the same to everyone."""
 
     session: bytes
-    number: int
-    threshold: int
-    peers: list[int]
+    members: bytes
     names: list[str]
-    cipher_keys: list[bytes]
-    mask_keys: list[bytes]
+    keys: bytes
     signatures: list[bytes]
 
 
 @dataclass(frozen=True)
-class Sealed:
-    """Client to server: a sealed pair of shares for each peer, and the self seed's commitment."""
+class Met:
+    """Client to server: the hash of the directory it has accepted."""
 
-    commitment: bytes
-    peers: list[int]
-    sealed: list[bytes]
+    directory: bytes
 
 
 @dataclass(frozen=True)
-class Delivery:
-    """Server to client: what its neighbours sealed for it."""
+class Order:
+    """Server to client, beside the payload: a round, the same to all of its group.
+
+    ``personal`` names the payload's records that differ from client to client; ``largest`` is the
+    declared range of values, 0 the widest that fits.
+    """
 
     session: bytes
     number: int
-    peers: list[int]
-    sealed: list[bytes]
+    group: str
+    participants: bytes
+    neighbours: int
+    threshold: int
+    fraction_bits: int
+    largest: float
+    personal: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Masked:
-    """Client to server, beside the masked vector: names and shapes of its parts."""
+    """Client to server, beside the masked vector.
+
+    Names and shapes of the vector's parts; a share of the self seed for every neighbour, under a
+    pad; a commitment to every holder's share and to every neighbour's pair seed. In the order of
+    the neighbours' indices; the client itself is among the holders.
+    """
 
     names: list[str]
     ranks: list[int]
     sizes: list[int]
+    sealed: bytes
+    share_commitments: bytes
+    seed_commitments: bytes
+
+
+@dataclass(frozen=True)
+class Roll:
+    """Server to client: whose masked vectors came, the same to all of its group."""
+
+    session: bytes
+    number: int
+    survivors: bytes
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """Client to server: its word on the roll to each surviving neighbour."""
+
+    macs: bytes
 
 
 @dataclass(frozen=True)
 class Question:
-    """Server to client: whose masked vector came, and whose did not."""
+    """Server to client: its neighbours' words on the roll, and the shares they sealed for it."""
 
     session: bytes
     number: int
-    survivors: list[int]
-    dropped: list[int]
+    signers: bytes
+    macs: bytes
+    sealed: bytes
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Client to server: shares of survivors' self seeds and of dropped clients' mask keys."""
+class Opened:
+    """Client to server: shares of survivors' self seeds, this round's pair seeds of the dropped."""
 
-    survivors: list[int]
-    self_shares: list[bytes]
-    dropped: list[int] = field(default_factory=list)
-    key_shares: list[bytes] = field(default_factory=list)
+    shares: bytes
+    seeds: bytes
+
+
+@dataclass(frozen=True)
+class NoSession:
+    """Client to server: it knows no such session; it was restarted, or never in it."""
+
+    lost_session: int = 1
 
 
 def to_fields(message: object) -> Fields:
@@ -137,7 +179,9 @@ def _is(value: object, kind: type) -> bool:
     # bool is an int to isinstance; sizes are bounded so that a lie costs no memory.
     if isinstance(value, bool) or not isinstance(value, kind):
         return False
-    return not isinstance(value, bytes | str) or len(value) <= _MOST_BYTES
+    if isinstance(value, str):
+        return len(value) <= _MOST_TEXT
+    return not isinstance(value, bytes) or len(value) <= _MOST_BYTES
 
 
 def _shown(value: object) -> str:
@@ -145,9 +189,32 @@ def _shown(value: object) -> str:
     return text if len(text) < 40 else f"{text[:40]}..."
 
 
-def layout_fields(layout: Layout) -> Masked:
-    """Return a layout as a message."""
-    return Masked(
+def pack(indices: Iterable[int]) -> bytes:
+    """Return a set of clients as bytes, in order."""
+    return np.array(sorted(indices), dtype="<u4").tobytes()
+
+
+def unpack(data: bytes, what: str) -> list[int]:
+    """Return the clients that `pack` packed: in order, none twice."""
+    if len(data) % 4:
+        raise BadMessage(f"the {what} are no list of clients")
+    indices = np.frombuffer(data, "<u4").astype(np.int64)
+    if np.any(np.diff(indices) <= 0) or (indices.size and indices[-1] >= MOST_CLIENTS):
+        raise BadMessage(f"the {what} are not in order, named twice, or beyond {MOST_CLIENTS}")
+    found: list[int] = indices.tolist()
+    return found
+
+
+def rows(data: bytes, count: int, size: int, what: str) -> list[bytes]:
+    """Return ``count`` rows of ``size`` bytes."""
+    if len(data) != count * size:
+        raise BadMessage(f"{len(data)} bytes of {what}; {count} of {size} bytes are needed")
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def layout_lists(layout: Layout) -> tuple[list[str], list[int], list[int]]:
+    """Return a layout as the lists of `Masked`: names, ranks, sizes."""
+    return (
         [name for name, _ in layout],
         [len(shape) for _, shape in layout],
         [size for _, shape in layout for size in shape],

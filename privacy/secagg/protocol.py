@@ -2,41 +2,111 @@
 
     masked_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)   (mod 2^64)
 
-over the neighbours v of u that sent shares. In the sum over all clients the pair masks cancel; the
-server removes PRG(b_u) of those whose vector came, from shares of b_u, and the pair masks of those
-whose vector did not, from shares of their mask keys.
+over the neighbours v of u in the round. In the sum over all clients the pair masks cancel; the
+server removes PRG(b_u) of those whose vector came, from t shares of b_u, and PRG(s_uv) towards
+those whose vector did not, from the seed s_uv that u gives.
 
-Adversary: a server that follows the protocol and looks at everything, together with up to t - 1 of
-any client's holders (see `graph`); also a server that lies about who dropped out, together with up
-to 2 t - h - 1 of the h holders, given signed keys. For that this class refuses: it never gives
-shares of both secrets of one client, in however many requests; it gives none where fewer than t of
-its neighbourhood are said to have stayed; it masks one vector a round; it answers no stage twice,
-out of order, of an earlier round or of another session.
+Once a session every client sends a public key and is told everyone's; roots of pairs come from
+them (`pairs`). A round has three exchanges:
 
-Revealed: the sum over the clients whose vector came, and who they are. Not covered: what a sum
-itself tells (add noise before masking), clients that send wrong values, server and colluding
-clients beyond the bounds, a server that puts its own keys in the middle where keys are not signed,
-denial of service, timing and other side channels.
+    masked       the client is told who takes part and works out for itself who its neighbours are;
+                 it sends its masked vector and shares of b_u, a share for each neighbour
+    consistency  it is told U, whose vectors came, and gives each neighbour in U its word (a MAC) on
+                 U, on who takes part and on the payload
+    unmask       it is shown its neighbours' words; where t of its h holders, itself included, gave
+                 theirs on the very U it was told, it gives its share of b_v for the neighbours v
+                 in U and the seed s_uv for those not in U. Then it forgets the round.
+
+Adversary: a server that sends what it likes to whom it likes, where keys are signed and checked,
+together with c of any client's h holders. While c <= t - 1 nobody's b_u is known but through honest
+holders, each of which gives its share of b_u or its s_uv, never both. For u's vector to open on its
+own or with colluders only, all its masks with honest neighbours must be known; those of the honest
+holders that gave shares of b_u (t - c or more, u perhaps among them) u itself would have to give,
+so they would all have to be outside the U that u was told, on which t - c or more honest holders
+gave their word. So while c < 2 t - h - 1, about a third of the holders, u's vector opens in sums
+with other honest clients only, at least 2 t - h - 1 - c of them; and where the graph is complete,
+in one sum only, that over one U.
+
+For this the client insists: on the neighbour graph it draws itself, from a nonce that covers all
+members' keys; on a threshold of at least two thirds of the holders (its owner may ask for more); on
+its own smallest number of clients, among those who take part and those who stayed; on a round's
+number above all before; on one answer to each stage, in order. What it was told, payload included,
+is in the masks: clients that were told different things do not add up to anything.
+
+Revealed: the sum over U, and who is in it. A round that does not end opens nothing, unless a client
+that was missing answers it later: then two sums over different sets are known (`server`).
+
+Forward secrecy: private keys go once all roots are known (at once up to `EAGER` members; in a
+larger session when all others have been neighbours), and roots are hashed forward after each round.
+So what is taken from a device later opens none of its rounds before; in a large session it opens
+the session's past rounds as long as the key is kept. From the moment it is taken it opens all of
+that device's masks to come, until the next session.
+
+Not covered: what a sum itself tells, in one round or over many with changing sets (add noise before
+masking), clients that send wrong values, colluders beyond the bounds, a server that puts its own
+keys in the middle where keys are not signed, denial of service, timing and other side channels.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from . import signing
-from .errors import BadMessage, Refused
-from .keys import KEY_BYTES, Agreement, Scope, public_key, seal, unseal
-from .masks import SEED_BYTES, Masker
-from .messages import Advert, Delivery, Directory, Hello, Question, Sealed, Shares
-from .ring import Layout, Reals, Ring, Words, flatten, layout_of
-from .shamir import SHARE_BYTES, Entropy, commitment, split
-from .state import ClientState, Peer, Secret, Stage
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.typing import NDArray
+
+from . import shamir, signing
+from .errors import BadMessage, NoSuchSession, Refused
+from .graph import MOST_CLIENTS, SHARE, least_threshold, neighbours_of, plan
+from .keys import KEY_BYTES, joined, public_key
+from .masks import Masker
+from .messages import (
+    Advert,
+    Agreed,
+    Directory,
+    Hello,
+    Masked,
+    Met,
+    Opened,
+    Order,
+    Question,
+    Roll,
+    layout_lists,
+    pack,
+    rows,
+    unpack,
+)
+from .pairs import (
+    MAC_BYTES,
+    PAD_BYTES,
+    PAIR_BYTES,
+    ROOT_BYTES,
+    SEED_BYTES,
+    advance,
+    commitment,
+    directory_hash,
+    first_root,
+    mac,
+    pair_secrets,
+)
+from .ring import Reals, Ring, Words, flatten, layout_of
+from .state import ClientState, Stage
 
 SESSION_BYTES = 16
+DIGEST_BYTES = 32
 # A sum of two tells each of the two what the other sent.
 FEWEST = 3
+# More digits than any value needs; with as many clients as there may be, 127 is still in range.
+MOST_FRACTION_BITS = 40
+# Up to here all roots are made at once and the private key is gone before the first round.
+EAGER = 256
+# How far a round's number may be ahead of the last: roots are hashed forward one by one.
+MOST_AHEAD = 10_000
 
 
 @dataclass(frozen=True)
@@ -45,177 +115,324 @@ class Policy:
 
     Attributes
     ----------
-    signing_key : signs this device's keys; None leaves them unsigned
-    trusted : public keys of the peers by name; None takes peers' keys on the server's word
-    fewest : clients in its neighbourhood, itself included, below which it takes no part
+    signing_key : signs this device's key; None leaves it unsigned
+    trusted : public keys of the members by name; None takes keys on the server's word
+    fewest : clients, itself included, below which it takes no part
+    share : of its holders, the smallest threshold
     entropy : source of random bytes, the operating system's; a test may pass its own
     """
 
     signing_key: signing.PrivateKey | None = None
     trusted: signing.TrustedKeys | None = None
     fewest: int = FEWEST
-    entropy: Entropy = secrets.token_bytes
+    share: float = SHARE
+    entropy: shamir.Entropy = secrets.token_bytes
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.share <= 1.0:
+            raise ValueError(f"fewest-share={self.share}: use more than 0.5 and at most 1")
 
 
-class ClientRound:
-    """One client in one round; make it with `begin`, carry it over with ``state``."""
+class Member:
+    """One client in one session; make it with `enter`, carry it over with ``state``."""
 
     def __init__(self, state: ClientState, policy: Policy) -> None:
         self.state, self.policy = state, policy
-        self._scope = Scope(state.session, state.number)
+        self._ring = Ring()
+
+    # --- once a session ------------------------------------------------------------------------
 
     @classmethod
-    def begin(
+    def enter(
         cls, hello: Hello, policy: Policy, before: ClientState | None = None
-    ) -> tuple[ClientRound, Advert]:
-        """Draw this round's keys; ``before`` is the state of the round before, where there is."""
-        if len(hello.session) != SESSION_BYTES or hello.number < 1 or hello.index < 0:
-            raise BadMessage("a session of 16 bytes, a round from 1 and an index from 0 are needed")
-        if before is not None and before.session != hello.session:
-            raise Refused("this client already takes part in another session")
-        if before is not None and hello.number <= before.number:
-            raise Refused(f"round {hello.number} of this session was already begun")
-        if hello.clients < policy.fewest:
-            raise Refused(f"{hello.clients} clients; this device wants at least {policy.fewest}")
-        Ring(hello.fraction_bits, hello.clients)
-        state = ClientState(
-            *(hello.session, hello.number, hello.index, hello.name),
-            *(hello.clients, hello.fraction_bits),
-            cipher_private=policy.entropy(KEY_BYTES),
-            mask_private=policy.entropy(KEY_BYTES),
-        )
-        made = cls(state, policy)
-        return made, made._advert()
+    ) -> tuple[Member, Advert]:
+        """Draw a key for a new session; that ends the session before, if there was one."""
+        if len(hello.session) != SESSION_BYTES or not 0 <= hello.index < MOST_CLIENTS:
+            raise BadMessage("a session of 16 bytes and an index from 0 are needed")
+        if before is not None and before.session == hello.session:
+            raise Refused("this session was already entered; a new one has a new name")
+        state = ClientState(hello.session, hello.index, hello.name, policy.entropy(KEY_BYTES))
+        public, signature = public_key(state.private), b""
+        if policy.signing_key is not None:
+            content = signing.statement(state.session, state.index, state.name, public)
+            signature = signing.sign(policy.signing_key, content)
+        return cls(state, policy), Advert(public, signature)
 
-    def _advert(self) -> Advert:
-        state, key = self.state, self.policy.signing_key
-        public = public_key(state.cipher_private), public_key(state.mask_private)
-        signature = b""
-        if key is not None:
-            content = signing.statement(self._scope, state.index, state.name, *public)
-            signature = signing.sign(key, content)
-        return Advert(*public, signature)
-
-    def share(self, directory: Directory) -> Sealed:
-        """Check the neighbours; share both secrets among them and oneself."""
-        self._expect(Stage.ADVERTISED, directory.session, directory.number)
-        state, entropy = self.state, self.policy.entropy
-        self._check(directory)
-        me = (state.index, state.name)
-        agreement = Agreement(state.cipher_private, me, self._scope)
-        state.threshold, state.self_seed = directory.threshold, entropy(SEED_BYTES)
-        holders = [index + 1 for index in (state.index, *directory.peers)]
-        self_shares = split(state.self_seed, holders, state.threshold, entropy)
-        key_shares = split(state.mask_private, holders, state.threshold, entropy)
-        sealed = []
-        for index, name, cipher_key, mask_key in zip(
-            *(directory.peers, directory.names, directory.cipher_keys, directory.mask_keys),
-            strict=True,
-        ):
-            seal_key, open_key = agreement.seals((index, name), cipher_key)
-            sealed.append(seal(seal_key, self_shares[index + 1] + key_shares[index + 1]))
-            state.peers[index] = Peer(name, mask_key, open_key)
-        state.own_share = self_shares[state.index + 1]
-        state.cipher_private, state.stage = b"", Stage.SHARED
-        return Sealed(commitment(state.self_seed), list(directory.peers), sealed)
-
-    def _check(self, directory: Directory) -> None:
-        state, peers = self.state, directory.peers
-        lists = (directory.names, directory.cipher_keys, directory.mask_keys, directory.signatures)
-        if any(len(entries) != len(peers) for entries in lists):
+    def meet(self, directory: Directory) -> Met:
+        """Take everyone's keys, checked."""
+        self._expect(Stage.DIRECTORY, directory.session)
+        state = self.state
+        members = unpack(directory.members, "members")
+        keys = rows(directory.keys, len(members), KEY_BYTES, "keys")
+        entries = list(zip(members, directory.names, keys, directory.signatures, strict=False))
+        if not len(entries) == len(directory.names) == len(directory.signatures) == len(members):
             raise BadMessage("the directory's lists differ in length")
-        if len({state.index, *peers}) != len(peers) + 1 or min(peers, default=0) < 0:
-            raise BadMessage("a neighbour is listed twice, or as oneself")
-        own = self._own_public()
-        if len({*directory.cipher_keys, *directory.mask_keys, *own}) != 2 * len(peers) + 2:
+        if len(set(keys)) != len(keys):
             raise BadMessage("a key is listed twice")
-        holders = len(peers) + 1
-        if holders < max(self.policy.fewest, directory.threshold):
+        if (state.index, state.name, public_key(state.private)) not in [e[:3] for e in entries]:
+            raise Refused("this client is not in the directory, or with another name or key")
+        if len(members) < self.policy.fewest:
             raise Refused(
-                f"{holders} clients in this neighbourhood; threshold {directory.threshold}, and "
-                f"this device wants at least {self.policy.fewest}"
+                f"{len(members)} clients; this device wants at least {self.policy.fewest}"
             )
-        if 2 * directory.threshold <= holders or holders > state.clients:
-            raise Refused(
-                f"threshold {directory.threshold} of {holders} holders: more than half are needed"
-            )
-        if self.policy.trusted is not None:
-            for index, name, *public, signature in zip(peers, *lists, strict=True):
-                content = signing.statement(self._scope, index, name, *public)
-                signing.verify(self.policy.trusted, name, content, signature)
+        self._check_signatures(entries)
+        state.directory = directory_hash(state.session, entries)
+        state.members, state.keys = directory.members, directory.keys
+        state.roots, state.epochs = bytearray(ROOT_BYTES * len(members)), [-1] * len(members)
+        state.stage = Stage.ORDER
+        if len(members) <= EAGER:
+            self._make_roots([place for place, m in enumerate(members) if m != state.index])
+        return Met(state.directory)
 
-    def _own_public(self) -> tuple[bytes, bytes]:
-        return public_key(self.state.cipher_private), public_key(self.state.mask_private)
+    def _check_signatures(self, entries: Iterable[tuple[int, str, bytes, bytes]]) -> None:
+        if self.policy.trusted is None:
+            return
+        seen = set()
+        for index, name, key, signature in entries:
+            # One device under two indices would hold two shares of everyone.
+            if name in seen:
+                raise BadMessage(f"client {name} is listed twice")
+            seen.add(name)
+            content = signing.statement(self.state.session, index, name, key)
+            signing.verify(self.policy.trusted, name, content, signature)
 
-    def deliver(self, delivery: Delivery) -> None:
-        """Open the shares that neighbours sealed; those who sent none have dropped out."""
-        self._expect(Stage.SHARED, delivery.session, delivery.number)
-        state, peers = self.state, delivery.peers
-        if len(delivery.sealed) != len(peers) or len(set(peers)) != len(peers):
-            raise BadMessage("the delivery's lists contradict each other")
-        if strangers := sorted(set(peers) - set(state.peers)):
-            raise BadMessage(f"shares of clients {strangers}, who are no neighbours")
-        if len(peers) + 1 < max(state.threshold, self.policy.fewest):
-            raise Refused(f"{len(peers) + 1} clients sent shares; threshold {state.threshold}")
-        for index, sealed in zip(peers, delivery.sealed, strict=True):
-            peer = state.peers[index]
-            content = unseal(peer.open_key, sealed, peer.name)
-            if len(content) != 2 * SHARE_BYTES:
-                raise BadMessage(f"the shares of client {peer.name} have a wrong length")
-            state.shares[index] = (content[:SHARE_BYTES], content[SHARE_BYTES:])
-        state.peers = {
-            index: Peer(peer.name, peer.mask_key, b"")
-            for index, peer in state.peers.items()
-            if index in state.shares
-        }
-        state.stage = Stage.DELIVERED
-
-    def mask(self, arrays: Mapping[str, Reals]) -> tuple[Words, Layout]:
-        """Return the masked vector of ``arrays``, once a round, and its layout."""
+    def _make_roots(self, places: Sequence[int]) -> None:
+        """Agree with the members at ``places``; forget the private key when none is left."""
         state = self.state
-        self._expect(Stage.DELIVERED, state.session, state.number)
-        vector = flatten(arrays, Ring(state.fraction_bits, state.clients))
-        agreement = Agreement(state.mask_private, (state.index, state.name), self._scope)
-        masker = Masker(vector.size)
-        masker.add(vector, state.self_seed)
-        for index, peer in state.peers.items():
-            seed = agreement.seed((index, peer.name), peer.mask_key)
-            (masker.add if index > state.index else masker.subtract)(vector, seed)
-        state.mask_private = state.self_seed = b""
-        state.stage = Stage.MASKED
-        return vector, layout_of(arrays)
+        if not places:
+            return
+        private = X25519PrivateKey.from_private_bytes(state.private)
+        members = np.frombuffer(state.members, "<u4")
+        for place in places:
+            key = state.keys[KEY_BYTES * place : KEY_BYTES * (place + 1)]
+            pair = state.index, int(members[place])
+            root = first_root(private, key, state.directory, pair)
+            state.roots[ROOT_BYTES * place : ROOT_BYTES * (place + 1)] = root
+            state.epochs[place] = 0
+        if state.epochs.count(-1) == 1:  # itself
+            state.private = state.keys = b""
 
-    def unmask(self, question: Question) -> Shares:
-        """Give one share a neighbour: of the self seed, or of the mask key of the dropped."""
-        self._expect(Stage.MASKED, question.session, question.number)
+    # --- masked --------------------------------------------------------------------------------
+
+    def begin(self, order: Order, payload: bytes) -> None:
+        """Check a round before anything is computed from data.
+
+        Parameters
+        ----------
+        payload : 32 bytes, the hash of what every participant must have been sent alike; which
+            parts of it are not among that, ``order.personal`` says to all alike
+        """
         state = self.state
-        wanted = [(index, Secret.SELF_SEED) for index in question.survivors]
-        wanted += [(index, Secret.MASK_KEY) for index in question.dropped]
-        if strangers := sorted({index for index, _ in wanted} - set(state.peers)):
-            raise BadMessage(f"shares of clients {strangers} are asked for, who sent none")
-        if len(set(question.survivors)) + 1 < max(state.threshold, self.policy.fewest):
+        if state.session != order.session or state.stage == Stage.DIRECTORY:
+            raise NoSuchSession("this client is in another session; was it restarted?")
+        if not state.number < order.number <= state.number + MOST_AHEAD:
             raise Refused(
-                f"{len(set(question.survivors)) + 1} clients stayed in this neighbourhood; "
-                f"threshold {state.threshold}"
+                f"round {order.number} of this session is not new, or more than {MOST_AHEAD} ahead"
             )
-        revealed = dict(state.revealed)
-        for index, secret in wanted:
-            if revealed.setdefault(index, secret) != secret:
-                raise Refused(
-                    f"both secrets of client {state.peers[index].name} are asked for; "
-                    "that would unmask its vector"
-                )
-        state.revealed = revealed
-        return Shares(
-            [state.index, *question.survivors],
-            [state.own_share, *(state.shares[index][0] for index in question.survivors)],
-            list(question.dropped),
-            [state.shares[index][1] for index in question.dropped],
+        participants = unpack(order.participants, "participants")
+        members = np.frombuffer(state.members, "<u4")
+        if state.index not in participants or not np.all(np.isin(participants, members)):
+            raise Refused("this client is not among the participants, or a stranger is")
+        if len(participants) < self.policy.fewest:
+            raise Refused(
+                f"{len(participants)} clients; this device wants at least {self.policy.fewest}"
+            )
+        self._ring = self._checked_ring(order, len(participants))
+        # Whatever is left of a round that did not end is gone, its seeds too.
+        self._advance(unpack(state.peers, "peers"), state.number + 1)
+        state.forget_round()
+        state.number, state.threshold = order.number, self._threshold(order, len(participants))
+        peers = neighbours_of(
+            state.index, participants, order.neighbours, graph_nonce(state.directory)
         )
+        state.participants, state.peers = order.participants, pack(peers)
+        state.context = context_of(order, state.directory, payload)
 
-    def _expect(self, stage: Stage, session: bytes, number: int) -> None:
+    def _checked_ring(self, order: Order, clients: int) -> Ring:
+        if not 0 <= order.fraction_bits <= MOST_FRACTION_BITS:
+            raise Refused(f"fraction_bits={order.fraction_bits}: use 0 to {MOST_FRACTION_BITS}")
+        if not math.isfinite(order.largest):
+            raise Refused("the declared range is no number")
+        return Ring(order.fraction_bits, clients, order.largest)
+
+    def _threshold(self, order: Order, clients: int) -> int:
+        """Return t, no smaller than this device wants; the same for the number of neighbours."""
+        if order.neighbours < plan(clients).neighbours:
+            raise Refused(
+                f"{order.neighbours} neighbours among {clients} clients; at least "
+                f"{plan(clients).neighbours} are needed"
+            )
+        holders = plan(clients, order.neighbours).neighbours + 1
+        if not least_threshold(holders, self.policy.share) <= order.threshold <= holders:
+            raise Refused(
+                f"threshold {order.threshold} of {holders} holders; this device wants at least "
+                f"{least_threshold(holders, self.policy.share)}"
+            )
+        return order.threshold
+
+    def mask(self, arrays: Mapping[str, Reals]) -> tuple[Words, Masked, int]:
+        """Return the masked vector, what goes with it, and how many values were clipped."""
         state = self.state
-        if session != state.session or number != state.number:
-            raise Refused(f"this client is in round {state.number}, of another session or round")
+        if not state.context or state.stage != Stage.ORDER:
+            raise Refused("no round was begun, or its vector was already masked")
+        peers = unpack(state.peers, "peers")
+        pairs = self._pair_secrets(peers)
+        secret, shares = shamir.draw(len(peers) + 1, state.threshold, self.policy.entropy)
+        vector, clips = flatten(arrays, self._ring)
+        seeds = [pair[:SEED_BYTES] for pair in pairs]
+        add_masks(
+            Masker(vector.size), vector, state.index, secret, dict(zip(peers, seeds, strict=True))
+        )
+        mine = int(np.searchsorted(peers, state.index))  # its place among the holders
+        state.own_share, state.stage = shares[mine].tobytes(), Stage.ROLL
+        pads = _pads(pairs, [peer > state.index for peer in peers])
+        masked = Masked(
+            *layout_lists(layout_of(arrays)),
+            sealed=(np.delete(shares, mine, axis=0) ^ pads).tobytes(),
+            share_commitments=b"".join([commitment(share.tobytes()) for share in shares]),
+            seed_commitments=b"".join([commitment(seed) for seed in seeds]),
+        )
+        return vector, masked, clips
+
+    # --- consistency ---------------------------------------------------------------------------
+
+    def agree(self, roll: Roll) -> Agreed:
+        """Give this client's word on who is in the sum, to each neighbour in it; once a round."""
+        self._expect(Stage.ROLL, roll.session, roll.number)
+        state = self.state
+        survivors = set(unpack(roll.survivors, "survivors"))
+        if strangers := sorted(survivors - set(unpack(state.participants, "participants"))):
+            raise BadMessage(f"clients {strangers} are in the sum, who take no part")
+        if state.index not in survivors or len(survivors) < self.policy.fewest:
+            raise Refused(
+                f"a sum of {len(survivors)} clients, perhaps without this one; this device wants "
+                f"at least {self.policy.fewest}"
+            )
+        peers = unpack(state.peers, "peers")
+        kept = [peer for peer in peers if peer in survivors]
+        if len(kept) + 1 < state.threshold:
+            raise Refused(
+                f"{len(kept) + 1} of this client's holders are left; threshold {state.threshold}"
+            )
+        state.survivors, state.stage = roll.survivors, Stage.QUESTION
+        content = self._word()
+        macs = [mac(root, state.index, content) for root in self._roots(kept)]
+        return Agreed(b"".join(macs))
+
+    def _word(self) -> bytes:
+        """Return what holders must agree on."""
+        return self.state.context + hashlib.sha256(self.state.survivors).digest()
+
+    # --- unmask --------------------------------------------------------------------------------
+
+    def unmask(self, question: Question) -> Opened:
+        """Give one secret a neighbour, where enough holders agree; then forget the round."""
+        self._expect(Stage.QUESTION, question.session, question.number)
+        state = self.state
+        survivors = set(unpack(state.survivors, "survivors"))
+        peers = unpack(state.peers, "peers")
+        kept = [peer for peer in peers if peer in survivors]
+        sealed = rows(question.sealed, len(kept), PAD_BYTES, "sealed shares")
+        self._check_words(question, kept)
+        pairs = dict(zip(peers, self._pair_secrets(peers), strict=True))
+        pads = _pads([pairs[peer] for peer in kept], [peer < state.index for peer in kept])
+        found = np.frombuffer(b"".join(sealed), np.uint8).reshape(-1, PAD_BYTES) ^ pads
+        shares = [row.tobytes() for row in found]
+        shares.insert(int(np.searchsorted(kept, state.index)), state.own_share)
+        seeds = [pairs[peer][:SEED_BYTES] for peer in peers if peer not in survivors]
+        self._advance(peers, state.number + 1)
+        state.forget_round()
+        return Opened(b"".join(shares), b"".join(seeds))
+
+    def _check_words(self, question: Question, kept: Sequence[int]) -> None:
+        signers = unpack(question.signers, "signers")
+        macs = rows(question.macs, len(signers), MAC_BYTES, "words")
+        if strangers := sorted(set(signers) - set(kept)):
+            raise BadMessage(f"words of clients {strangers}, who are no neighbours in the sum")
+        content, right = self._word(), 1  # its own
+        for signer, root, word in zip(signers, self._roots(signers), macs, strict=True):
+            right += hmac.compare_digest(mac(root, signer, content), word)
+        if right < self.state.threshold:
+            raise Refused(
+                f"{right} of this client's holders agree on who is in the sum; "
+                f"threshold {self.state.threshold}"
+            )
+
+    # --- roots ---------------------------------------------------------------------------------
+
+    def _pair_secrets(self, peers: Sequence[int]) -> list[bytes]:
+        self._advance(peers, self.state.number)
+        context = self.state.context
+        return [pair_secrets(root, context) for root in self._roots(peers)]
+
+    def _places(self, peers: Sequence[int]) -> list[int]:
+        found: list[int] = np.searchsorted(np.frombuffer(self.state.members, "<u4"), peers).tolist()
+        return found
+
+    def _roots(self, peers: Sequence[int]) -> list[bytes]:
+        whole = bytes(self.state.roots)
+        return [whole[ROOT_BYTES * p : ROOT_BYTES * (p + 1)] for p in self._places(peers)]
+
+    def _advance(self, peers: Sequence[int], number: int) -> None:
+        """Hash the roots with ``peers`` forward to a round; earlier ones are lost."""
+        state, places = self.state, self._places(peers)
+        self._make_roots([place for place in places if state.epochs[place] < 0])
+        roots, epochs = state.roots, state.epochs
+        for place in places:
+            if epochs[place] < number:
+                start = ROOT_BYTES * place
+                root = bytes(roots[start : start + ROOT_BYTES])
+                roots[start : start + ROOT_BYTES] = advance(root, number - epochs[place])
+                epochs[place] = number
+
+    def _expect(self, stage: Stage, session: bytes, number: int | None = None) -> None:
+        state = self.state
+        if session != state.session:
+            raise NoSuchSession("this client is in another session; was it restarted?")
+        if number is not None and number != state.number:
+            raise Refused(f"this client is in round {state.number}, not {number}")
         if state.stage != stage:
-            raise Refused(f"this client has already {state.stage} or not yet {stage}")
+            raise Refused(
+                f"this client waits for {state.stage.name.lower()}, not {stage.name.lower()}"
+            )
+
+
+def graph_nonce(directory: bytes) -> bytes:
+    """Return what the neighbour graph of a session is drawn from.
+
+    All members' keys are in it. Not the round's number, which the server chooses, and could choose
+    until the graph suits it.
+    """
+    return joined("graph", directory)
+
+
+def context_of(order: Order, directory: bytes, payload: bytes) -> bytes:
+    """Return the hash of everything that the participants of a round must have been told alike."""
+    if len(payload) != DIGEST_BYTES:
+        raise ValueError(f"a payload's hash has {DIGEST_BYTES} bytes, not {len(payload)}")
+    told = (order.number, order.group, hashlib.sha256(order.participants).digest())
+    terms = (order.neighbours, order.threshold, order.fraction_bits, float(order.largest).hex())
+    content = joined("trellis secagg 2", "round", directory, *told, *terms, payload)
+    return hashlib.sha256(content + joined(*order.personal)).digest()
+
+
+def self_seed(secret: bytes) -> bytes:
+    """Return the seed of a client's own mask from its shared secret b_u."""
+    return hashlib.sha256(joined("trellis secagg 2", "self", secret)).digest()
+
+
+def add_masks(
+    masker: Masker, vector: Words, index: int, secret: bytes, seeds: Mapping[int, bytes]
+) -> None:
+    """Add a client's masks to its vector, in place: its own, and one for each neighbour."""
+    masker.add(vector, self_seed(secret))
+    for peer, seed in seeds.items():
+        (masker.add if peer > index else masker.subtract)(vector, seed)
+
+
+def _pads(pairs: Sequence[bytes], upward: Sequence[bool]) -> NDArray[np.uint8]:
+    """Return a pad a pair (k, 16): from the lower index to the higher, or the way back."""
+    whole = np.frombuffer(b"".join(pairs), np.uint8).reshape(-1, PAIR_BYTES)
+    up = np.array(upward, dtype=bool)[:, None]
+    middle = SEED_BYTES + PAD_BYTES
+    return np.where(up, whole[:, SEED_BYTES:middle], whole[:, middle:])

@@ -2,10 +2,14 @@
 
 A number x becomes round(x * 2^f) with f = ``fraction_bits``, ties to even: deterministic, and off
 by at most 2^-(f+1). A sum of n clients is therefore off by at most n * 2^-(f+1), and it does not
-depend on the order of the clients. Nothing ever wraps: with a bound on the number of clients every
-single value is checked so that no sum of that many can leave [-2^63, 2^63).
+depend on the order of the clients. Nothing ever wraps: range, fraction bits and the number of
+clients must fit together, |x| 2^f n < 2^63, which is checked before any value is seen.
 
-Adversary: none; this is arithmetic. The rounding is no privacy mechanism.
+A device never refuses a value, for a refusal that depends on a value tells it: `clipped` takes what
+is beyond the range to its end and what is no number to 0, and counts both for the device's own log.
+`encode` refuses instead; it is for a party that checks its own numbers, such as a server.
+
+Adversary: none; this is arithmetic. Neither the rounding nor the clipping is a privacy mechanism.
 """
 
 from __future__ import annotations
@@ -32,23 +36,38 @@ class Ring:
     ----------
     fraction_bits : f, binary digits after the point, 0 to 52
     clients : how many encoded vectors may be added up, at least 1
+    largest : the declared range: values are in [-largest, largest]; 0 takes the widest that fits
     """
 
     fraction_bits: int = 32
     clients: int = 1
+    largest: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction_bits <= MOST_FRACTION_BITS:
             raise ValueError(f"fraction_bits={self.fraction_bits}: use 0 to {MOST_FRACTION_BITS}")
         if not 1 <= self.clients < 2**31:
             raise ValueError(f"clients={self.clients}: use 1 to 2^31 - 1")
+        widest = math.ldexp(self._widest(), -self.fraction_bits)
+        if not 0.0 <= self.largest <= widest:
+            raise ValueError(
+                f"largest={self.largest:g}: sums of {self.clients} clients with "
+                f"{self.fraction_bits} fraction bits hold values up to {widest:g}; lower it, or "
+                "lower fraction_bits"
+            )
 
     @property
     def limit(self) -> float:
         """The largest |x| that can be encoded."""
-        return math.ldexp(self._largest(), -self.fraction_bits)
+        return self.largest or math.ldexp(self._widest(), -self.fraction_bits)
 
     def _largest(self) -> float:
+        """Return the limit in units of the ring."""
+        if not self.largest:
+            return self._widest()
+        return math.floor(math.ldexp(self.largest, self.fraction_bits))
+
+    def _widest(self) -> float:
         # The largest float that is not above (2^63 - 1) / clients: comparisons are in floats.
         exact = (2**63 - 1) // self.clients
         rounded = float(exact)
@@ -82,6 +101,29 @@ class Ring:
                 np.copyto(words[start : start + _CHUNK], scaled, casting="unsafe")
         return words.view(np.uint64).reshape(values.shape)
 
+    def clipped(self, values: Reals, name: str = "values") -> tuple[Words, int]:
+        """Return ``values`` in the ring, clipped to the range, and how many were changed by that.
+
+        Raises on a wrong type only, never on a value.
+        """
+        values = np.asarray(values)
+        if values.dtype != np.float64:
+            raise ValueError(f"{name} is of dtype {values.dtype}; float64 is needed")
+        flat, factor, largest = values.ravel(), math.ldexp(1.0, self.fraction_bits), self._largest()
+        words, clips = np.empty(flat.size, np.int64), 0
+        buffer = np.empty(min(flat.size, _CHUNK))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, flat.size, _CHUNK):
+                part = flat[start : start + _CHUNK]
+                scaled = np.multiply(part, factor, out=buffer[: part.size])
+                np.rint(scaled, out=scaled)
+                if not max(scaled.max(), -scaled.min()) <= largest:
+                    clips += int(np.count_nonzero(~(np.abs(scaled) <= largest)))
+                    scaled[~np.isfinite(part)] = 0.0
+                    np.clip(scaled, -largest, largest, out=scaled)
+                np.copyto(words[start : start + _CHUNK], scaled, casting="unsafe")
+        return words.view(np.uint64).reshape(values.shape), clips
+
     def _refuse(self, values: Reals, name: str) -> None:
         bad = ~(np.abs(np.rint(values * math.ldexp(1.0, self.fraction_bits))) <= self._largest())
         where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -112,10 +154,12 @@ def layout_size(layout: Layout) -> int:
     return sum(math.prod(shape) for _, shape in layout)
 
 
-def flatten(arrays: Mapping[str, Reals], ring: Ring) -> Words:
-    """Return named arrays as one vector in the ring, in the order of `layout_of`."""
-    parts = [ring.encode(arrays[name], name).ravel() for name in sorted(arrays)]
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint64), *parts])
+def flatten(arrays: Mapping[str, Reals], ring: Ring) -> tuple[Words, int]:
+    """Return named arrays as one vector in the order of `layout_of`, and how many were clipped."""
+    found = [ring.clipped(arrays[name], name) for name in sorted(arrays)]
+    parts = [words.ravel() for words, _ in found]
+    vector = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint64), *parts])
+    return vector, sum(clips for _, clips in found)
 
 
 def unflatten(words: Words, layout: Layout, ring: Ring) -> dict[str, Reals]:

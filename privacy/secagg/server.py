@@ -1,271 +1,338 @@
 """The server's side of secure aggregation, without any transport.
 
-Each stage: what to send to a client, taking its answer (a `BadMessage` concerns that client only),
-and closing the stage, which raises `TooFewClients` where the threshold is not met. Then no share
-has been asked for and nothing is revealed.
+`Session` collects and hands out keys, once; `ServerRound` is one round of one group. Each stage:
+what to send to a client, taking its answer (a `BadMessage` concerns that client only), and closing
+the stage. Closing raises `Again` where the round cannot be opened, with the clients it can be made
+again without, and `TooFewClients` where that would be pointless.
+
+Making a round again: a survivor that vanishes before it has given the pair seeds of its dropped
+neighbours leaves masks in the sum that nobody else knows. The next round, with a new number, new
+masks and without the missing, does not need them. The first opened nothing: its sum stays under the
+masks that are missing. Whoever has both sums, because the missing client answers the first round
+after all, knows the difference: what those left out in between sent. `ServerRound` drops late
+answers; a server that does not could also have asked for two sums over two sets, which nothing but
+noise in the values protects against.
+
+Wrong answers: every share and every seed is committed to when the vector comes. A share that does
+not fit is passed over while t others fit; a client whose seeds do not fit, or that is at odds with
+its neighbours about their common seeds, is left out.
 
 Adversary: this is the party the clients are protected from; see `protocol` for the bounds. What it
-sees of a client is uniform words, the layout of its vector, its keys and sealed shares. It detects
-wrong shares and wrong keys, but not wrong values in a client's vector.
+sees of a client is uniform words, the layout of its vector, its key, shares under pads. It detects
+wrong shares and seeds, but not wrong values in a client's vector.
 """
 
 from __future__ import annotations
 
+import secrets
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from . import shamir
-from .errors import BadMessage, SecAggError, TooFewClients
+from .errors import Again, BadMessage, TooFewClients
 from .graph import Plan, neighbours
-from .keys import KEY_BYTES, Agreement, Scope, public_key
+from .keys import KEY_BYTES
 from .masks import Masker
 from .messages import (
     Advert,
-    Delivery,
+    Agreed,
     Directory,
     Hello,
     Masked,
+    Opened,
+    Order,
     Question,
-    Sealed,
-    Shares,
+    Roll,
     layout_from,
+    pack,
+    rows,
 )
+from .opening import Opening
+from .pairs import COMMITMENT_BYTES, MAC_BYTES, SEED_BYTES, directory_hash
+from .protocol import FEWEST, SESSION_BYTES, graph_nonce
 from .ring import Layout, Reals, Ring, Words, layout_size, unflatten
-from .shamir import SHARE_BYTES, combine
-
-# Two shares of 33 bytes and the cipher's tag.
-_SEALED_BYTES = 2 * SHARE_BYTES + 16
+from .shamir import SHARE_BYTES
 
 
-class ServerRound:
-    """One round of the server.
+class Session:
+    """The keys of one session.
 
     Parameters
     ----------
     names : the clients that are asked, by index
-    plan : neighbours and threshold, see `graph.plan`
-    session : 16 bytes, the same for all rounds of a run; also the nonce of the neighbour graph
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self.names = dict(names)
+        self.session = secrets.token_bytes(SESSION_BYTES)
+        self._adverts: dict[int, Advert] = {}
+        self.members: list[int] = []
+        self.hash = b""
+
+    def hello(self, client: int) -> Hello:
+        """Return what opens the session for a client."""
+        return Hello(self.session, client, self.names[client])
+
+    def take_advert(self, client: int, advert: Advert) -> None:
+        """Take a client's key, if it is one: a wrong one would stop everybody else."""
+        try:
+            public = X25519PublicKey.from_public_bytes(advert.key)
+            X25519PrivateKey.generate().exchange(public)
+        except ValueError as error:
+            raise BadMessage(f"no valid public key of {KEY_BYTES} bytes") from error
+        if any(advert.key == other.key for other in self._adverts.values()):
+            raise BadMessage("this public key is another client's")
+        self._adverts[client] = advert
+
+    def close(self) -> Directory:
+        """Return the directory of the clients that sent keys, for all of them."""
+        self.members = sorted(self._adverts)
+        if len(self.members) < FEWEST:
+            raise TooFewClients(f"{len(self.members)} clients sent keys; the threshold is {FEWEST}")
+        adverts = [self._adverts[member] for member in self.members]
+        names = [self.names[member] for member in self.members]
+        signatures = [advert.signature for advert in adverts]
+        keys = [advert.key for advert in adverts]
+        entries = zip(self.members, names, keys, signatures, strict=True)
+        self.hash = directory_hash(self.session, entries)
+        return Directory(self.session, pack(self.members), names, b"".join(keys), signatures)
+
+
+class ServerRound:
+    """One round of one group.
+
+    Parameters
+    ----------
+    session : a closed one
     number : from 1, larger in every round of the session
-    fraction_bits : see `ring`
+    participants : the group's, members of the session
+    plan : neighbours and threshold, see `graph.plan`
+    group : its label
+    ring : fraction bits and range; the number of clients is that of the participants
+    personal : names of the payload's records that differ from client to client
     """
 
     def __init__(
         self,
-        names: Mapping[int, str],
-        plan: Plan,
-        session: bytes,
+        session: Session,
         number: int,
-        fraction_bits: int = 32,
+        participants: list[int],
+        plan: Plan,
+        *,
+        group: str = "",
+        ring: Ring | None = None,
+        personal: tuple[str, ...] = (),
     ) -> None:
-        if len(names) != plan.clients:
-            raise ValueError(f"a plan for {plan.clients} clients, but {len(names)} are asked")
-        self.names, self.plan = dict(names), plan
-        self.session, self.number = session, number
-        self.ring = Ring(fraction_bits, plan.clients)
-        self._adverts: dict[int, Advert] = {}
-        self._graph: dict[int, list[int]] = {}
-        self._sealed: dict[int, dict[int, bytes]] = {}
-        self._commitments: dict[int, bytes] = {}
+        if len(participants) != plan.clients:
+            raise ValueError(
+                f"a plan for {plan.clients} clients, but {len(participants)} are asked"
+            )
+        self.session, self.number, self.plan = session, number, plan
+        self.participants = sorted(participants)
+        given = ring or Ring()
+        self.ring = Ring(given.fraction_bits, plan.clients, given.largest)
+        self.order = Order(
+            session.session,
+            number,
+            group,
+            pack(participants),
+            plan.neighbours,
+            plan.threshold,
+            given.fraction_bits,
+            float(given.largest),
+            sorted(personal),
+        )
+        self.graph = neighbours(self.participants, plan.neighbours, graph_nonce(session.hash))
         self._vectors: dict[int, Words] = {}
         self._layouts: dict[int, Layout] = {}
-        self._self_shares: dict[int, dict[int, bytes]] = {}
-        self._key_shares: dict[int, dict[int, bytes]] = {}
+        self._masked: dict[int, Masked] = {}
+        self._macs: dict[int, dict[int, bytes]] = {}
+        self.survivors: list[int] = []
+        self.refused: dict[int, str] = {}
+        self.opening: Opening | None = None
 
-    # --- 1: keys -------------------------------------------------------------------------------
+    def _name(self, client: int) -> str:
+        return self.session.names[client]
 
-    def hello(self, client: int) -> Hello:
-        """Return what opens the round for a client."""
-        return Hello(
-            *(self.session, self.number, client, self.names[client]),
-            *(self.plan.clients, self.ring.fraction_bits),
-        )
-
-    def take_advert(self, client: int, advert: Advert) -> None:
-        """Take a client's keys."""
-        if {len(advert.cipher_key), len(advert.mask_key)} != {KEY_BYTES}:
-            raise BadMessage(f"public keys of {KEY_BYTES} bytes are needed")
-        self._adverts[client] = advert
-
-    def close_keys(self) -> list[int]:
-        """Draw the graph over the clients that sent keys; return them."""
-        members = sorted(self._adverts)
-        self._enough(members, "sent keys")
-        nonce = Scope(self.session, self.number).info("graph")
-        self._graph = neighbours(members, self.plan.neighbours, nonce)
-        return members
-
-    # --- 2: shares -----------------------------------------------------------------------------
-
-    def directory(self, client: int) -> Directory:
-        """Return a client's neighbours and their keys."""
-        peers = self._graph[client]
-        adverts = [self._adverts[peer] for peer in peers]
-        return Directory(
-            *(self.session, self.number, self.plan.threshold, peers),
-            [self.names[peer] for peer in peers],
-            [advert.cipher_key for advert in adverts],
-            [advert.mask_key for advert in adverts],
-            [advert.signature for advert in adverts],
-        )
-
-    def take_sealed(self, client: int, sealed: Sealed) -> None:
-        """Take the shares that a client sealed for its neighbours."""
-        if sorted(sealed.peers) != self._graph[client] or len(sealed.sealed) != len(sealed.peers):
-            raise BadMessage("sealed shares for every neighbour, once each, are needed")
-        if any(len(part) != _SEALED_BYTES for part in sealed.sealed):
-            raise BadMessage(f"sealed shares of {_SEALED_BYTES} bytes are needed")
-        self._sealed[client] = dict(zip(sealed.peers, sealed.sealed, strict=True))
-        self._commitments[client] = sealed.commitment
-
-    def close_shares(self) -> list[int]:
-        """Return the clients that go on: those with enough neighbours that sent shares too."""
-        # Whoever has too few could not be recovered later, and one such client spoils the sum.
-        while weak := [c for c in self._sealed if self._holders(c, self._sealed) < self._t]:
-            for client in weak:
-                del self._sealed[client]
-        members = sorted(self._sealed)
-        self._enough(members, "sent shares")
-        return members
-
-    # --- 3: masked vectors ---------------------------------------------------------------------
-
-    def delivery(self, client: int) -> Delivery:
-        """Return the shares that were sealed for a client."""
-        peers = [peer for peer in self._graph[client] if peer in self._sealed]
-        return Delivery(
-            self.session, self.number, peers, [self._sealed[peer][client] for peer in peers]
-        )
+    # --- masked --------------------------------------------------------------------------------
 
     def take_masked(self, client: int, masked: Masked, vector: Words) -> None:
-        """Take a client's masked vector."""
-        layout = layout_from(masked)
+        """Take a client's masked vector and what goes with it."""
+        layout, k = layout_from(masked), len(self.graph[client])
         if vector.dtype != np.uint64 or vector.shape != (layout_size(layout),):
             raise BadMessage(
                 f"a masked vector of dtype {vector.dtype} and shape {vector.shape}, where "
                 f"{layout_size(layout)} words were announced"
             )
+        rows(masked.sealed, k, SHARE_BYTES, "sealed shares")
+        rows(masked.share_commitments, k + 1, COMMITMENT_BYTES, "commitments to shares")
+        rows(masked.seed_commitments, k, COMMITMENT_BYTES, "commitments to seeds")
         self._vectors[client], self._layouts[client] = vector, layout
+        self._masked[client] = masked
 
-    def close_masked(self, expected: Layout | None = None) -> tuple[list[int], dict[int, str]]:
-        """Return the clients whose sum it will be, and why others' vectors are left out.
+    def close_masked(self, expected: Layout | None = None) -> list[int]:
+        """Return the clients whose sum it will be; ``refused`` says why others are left out.
 
         Vectors must be laid out as ``expected``, or as most are where that is not known.
         """
-        refused = {}
+        refused = self.refused
         if expected is None and self._layouts:
             expected = Counter(self._layouts[c] for c in sorted(self._layouts)).most_common(1)[0][0]
         for client, layout in list(self._layouts.items()):
             if layout != expected:
                 refused[client] = f"its arrays are {layout}, not {expected}"
-                del self._vectors[client], self._layouts[client]
-        survivors = sorted(self._vectors)
-        self._enough(survivors, "sent a masked vector")
-        self._all_recoverable(survivors)
-        return survivors, refused
+        for client in list(refused):
+            self._leave_out(client)
+        for client in self._at_odds():
+            refused[client] = (
+                "its masks are not those of its neighbours: it was told something else, or lies"
+            )
+            self._leave_out(client)
+        self.survivors = sorted(self._vectors)
+        self._enough(self.survivors, "sent a masked vector")
+        missing = set(self.participants) - set(self.survivors)
+        for client in self.survivors:
+            kept = sum(peer not in missing for peer in self.graph[client]) + 1
+            if kept < self.plan.threshold:
+                raise Again(
+                    f"{kept} of client {self._name(client)}'s holders are left; the threshold is "
+                    f"{self.plan.threshold}; nothing was revealed",
+                    {c: refused.get(c, "it sent no masked vector") for c in missing},
+                )
+        masked = {client: self._masked[client] for client in self.survivors}
+        self.opening = Opening(self.graph, self.plan.threshold, masked)
+        return self.survivors
 
-    # --- 4: unmasking --------------------------------------------------------------------------
+    def _leave_out(self, client: int) -> None:
+        del self._vectors[client], self._layouts[client], self._masked[client]
 
-    def question(self, client: int) -> Question:
-        """Return whose shares a client is asked for."""
-        peers = [peer for peer in self._graph[client] if peer in self._sealed]
-        return Question(
-            *(self.session, self.number),
-            [peer for peer in peers if peer in self._vectors],
-            [peer for peer in peers if peer not in self._vectors],
-        )
+    def _at_odds(self) -> list[int]:
+        """Return clients to leave out so that all pairs that are left have committed alike."""
+        commitments = {
+            client: dict(zip(self.graph[client], _rows(masked.seed_commitments), strict=True))
+            for client, masked in self._masked.items()
+        }
+        odds = {
+            client: {
+                peer
+                for peer, value in own.items()
+                if peer in commitments and commitments[peer][client] != value
+            }
+            for client, own in commitments.items()
+        }
+        out = []
+        while most := max(map(len, odds.values()), default=0):
+            # Of a pair that is at odds with each other only nobody can say which is right.
+            for client in [c for c, others in odds.items() if len(others) == most]:
+                out.append(client)
+                for other in odds.pop(client):
+                    odds.get(other, set()).discard(client)
+        return out
 
-    def take_shares(self, client: int, shares: Shares) -> None:
-        """Take the shares that a client gives."""
-        asked = self.question(client)
-        if sorted(shares.survivors) != sorted([client, *asked.survivors]):
-            raise BadMessage("shares of other self seeds than were asked for")
-        if sorted(shares.dropped) != asked.dropped:
-            raise BadMessage("shares of other mask keys than were asked for")
-        given = (
-            (shares.survivors, shares.self_shares, self._self_shares),
-            (shares.dropped, shares.key_shares, self._key_shares),
-        )
-        for owners, values, _ in given:
-            if len(owners) != len(values) or any(len(v) != SHARE_BYTES for v in values):
-                raise BadMessage(f"one share of {SHARE_BYTES} bytes for each client is needed")
-        for owners, values, kept in given:
-            for owner, value in zip(owners, values, strict=True):
-                kept.setdefault(owner, {})[client + 1] = value
+    # --- consistency ---------------------------------------------------------------------------
 
-    def total(self) -> dict[str, Reals]:
-        """Return the sum over the clients whose vectors came."""
-        words = self.total_words()
-        return unflatten(words, next(iter(self._layouts.values())), self.ring)
+    def roll(self) -> Roll:
+        """Return who is in the sum."""
+        return Roll(self.session.session, self.number, pack(self.survivors))
 
-    def total_words(self) -> Words:
-        """Return the sum in the ring."""
-        vectors = list(self._vectors.values())
-        total = np.zeros_like(vectors[0])
-        for vector in vectors:
-            np.add(total, vector, out=total)
-        masker = Masker(total.size)
-        for client in self._vectors:
-            expected = self._commitments[client]
-            seed = self._recover(client, self._self_shares, shamir.commitment, expected)
-            masker.subtract(total, seed)
-        for client in self._dropped():
-            expected = self._adverts[client].mask_key
-            private = self._recover(client, self._key_shares, public_key, expected)
-            self._remove_pair_masks(total, masker, client, private)
-        return total
-
-    def _remove_pair_masks(self, total: Words, masker: Masker, client: int, private: bytes) -> None:
-        scope = Scope(self.session, self.number)
-        agreement = Agreement(private, (client, self.names[client]), scope)
-        for peer in self._graph[client]:
-            if peer in self._vectors:
-                seed = agreement.seed((peer, self.names[peer]), self._adverts[peer].mask_key)
-                # The peer had added the mask where the dropped client is the higher one.
-                (masker.subtract if client > peer else masker.add)(total, seed)
-
-    def _recover(
-        self,
-        client: int,
-        kept: Mapping[int, dict[int, bytes]],
-        fingerprint: Callable[[bytes], bytes],
-        expected: bytes,
-    ) -> bytes:
-        try:
-            return combine(kept.get(client, {}), self._t, lambda s: fingerprint(s) == expected)
-        except SecAggError as error:
-            raise type(error)(f"client {self.names[client]} cannot be unmasked: {error}") from error
-
-    # --- counting ------------------------------------------------------------------------------
+    def take_agreed(self, client: int, agreed: Agreed) -> None:
+        """Take a client's words to its neighbours in the sum."""
+        kept = self._kept(client)
+        macs = rows(agreed.macs, len(kept), MAC_BYTES, "words")
+        self._macs[client] = dict(zip(kept, macs, strict=True))
 
     @property
-    def _t(self) -> int:
-        return self.plan.threshold
+    def agreed(self) -> list[int]:
+        """The clients to ask on."""
+        return sorted(self._macs)
 
-    def _dropped(self) -> list[int]:
-        """Return the clients that others share masks with, but whose vector did not come."""
-        return [
-            client
-            for client in sorted(self._sealed)
-            if client not in self._vectors
-            and any(peer in self._vectors for peer in self._graph[client])
-        ]
+    def close_agreed(self) -> list[int]:
+        """Return the clients that agreed, where they can open the sum."""
+        self._enough(self.agreed, "agreed on who is in the sum")
+        self._all_there(set(self._macs), "it did not agree on who is in the sum")
+        return self.agreed
 
-    def _holders(self, client: int, present: Mapping[int, object]) -> int:
-        return (client in present) + sum(peer in present for peer in self._graph[client])
+    def _all_there(self, there: set[int], reason: str) -> None:
+        """Raise `Again` where the sum cannot be opened by those who are ``there``."""
+        gone = dict.fromkeys(set(self.survivors) - there, reason)
+        missing = set(self.participants) - set(self.survivors)
+        for client in self.survivors:
+            kept = sum(peer in there for peer in (client, *self.graph[client]))
+            if kept < self.plan.threshold:
+                raise Again(
+                    f"{kept} of client {self._name(client)}'s holders are left; the threshold is "
+                    f"{self.plan.threshold}",
+                    gone,
+                )
+        for client in sorted(gone):
+            if missing & set(self.graph[client]):
+                raise Again(f"client {self._name(client)} alone knew some of its masks", gone)
+
+    # --- unmask --------------------------------------------------------------------------------
+
+    def question(self, client: int) -> Question:
+        """Return the neighbours' words and sealed shares for a client."""
+        kept = self._kept(client)
+        signers = [peer for peer in kept if peer in self._macs]
+        return Question(
+            *(self.session.session, self.number, pack(signers)),
+            b"".join(self._macs[peer][client] for peer in signers),
+            b"".join(self._sealed(peer, client) for peer in kept),
+        )
+
+    def _sealed(self, owner: int, holder: int) -> bytes:
+        start = SHARE_BYTES * bisect_left(self.graph[owner], holder)
+        return self._masked[owner].sealed[start : start + SHARE_BYTES]
+
+    def take_opened(self, client: int, opened: Opened) -> None:
+        """Take the shares and seeds that a client gives; `BadMessage` where seeds are wrong."""
+        kept, owners = self._kept(client), sorted([client, *self._kept(client)])
+        dropped = [peer for peer in self.graph[client] if peer not in set(kept)]
+        shares = rows(opened.shares, len(owners), SHARE_BYTES, "shares")
+        seeds = rows(opened.seeds, len(dropped), SEED_BYTES, "seeds")
+        assert self.opening is not None
+        self.opening.take(
+            client,
+            dict(zip(owners, shares, strict=True)),
+            dict(zip(dropped, seeds, strict=True)),
+        )
+
+    def _kept(self, client: int) -> list[int]:
+        return [peer for peer in self.graph[client] if peer in self._masked]
+
+    def total(self) -> dict[str, Reals]:
+        """Return the sum over the survivors."""
+        return unflatten(self.total_words(), self._layouts[self.survivors[0]], self.ring)
+
+    def total_words(self) -> Words:
+        """Return the sum in the ring; `Again` where too little has come to open it."""
+        assert self.opening is not None
+        opening = self.opening
+        self._enough(sorted(opening.given), "helped to unmask")
+        self._all_there(set(opening.given), "it did not help to unmask the sum")
+        seeds = opening.self_seeds(self.session.names)
+        total = np.zeros_like(self._vectors[self.survivors[0]])
+        for client in self.survivors:
+            np.add(total, self._vectors[client], out=total)
+        masker = Masker(total.size)
+        for seed in seeds:
+            masker.subtract(total, seed)
+        for client, given in opening.pair_seeds.items():
+            for peer, seed in given.items():
+                # The client had added the mask where the dropped one is the higher one.
+                (masker.subtract if peer > client else masker.add)(total, seed)
+        return total
 
     def _enough(self, members: list[int], what: str) -> None:
-        if len(members) < self.plan.survivors:
+        if len(members) < FEWEST:
             raise TooFewClients(
                 f"{len(members)} of {self.plan.clients} clients {what}; the threshold is "
-                f"{self.plan.survivors}; nothing was revealed"
+                f"{max(self.plan.threshold, FEWEST)} and never below {FEWEST}; no sum was learnt"
             )
 
-    def _all_recoverable(self, survivors: list[int]) -> None:
-        for client in [*survivors, *self._dropped()]:
-            if (holders := self._holders(client, self._vectors)) < self._t:
-                raise TooFewClients(
-                    f"{holders} of the holders of client {self.names[client]}'s shares are left; "
-                    f"the threshold is {self._t}; nothing was revealed"
-                )
+
+def _rows(data: bytes) -> list[bytes]:
+    return [data[i : i + COMMITMENT_BYTES] for i in range(0, len(data), COMMITMENT_BYTES)]

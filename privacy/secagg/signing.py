@@ -3,7 +3,7 @@
 A device signs with a key it keeps (Ed25519 or ECDSA; PEM or OpenSSH file, the key a SuperNode
 authenticates with will do) and checks its peers against a table it was given out of band: one
 ``name public-key`` line a client, the key as in an OpenSSH ``.pub`` file. The signature covers
-session, round, the client's name and index and both public keys.
+session, the client's name and index and its public key, once a session.
 
 Adversary: an active server. With a table it cannot impersonate a client or run the protocol with
 clients it invented. Not covered: a device whose signing key is stolen, and a table that lists
@@ -76,9 +76,9 @@ def _read_table(path: str, text: str) -> TrustedKeys:
     return table
 
 
-def statement(scope: Scope, index: int, name: str, cipher_key: bytes, mask_key: bytes) -> bytes:
+def statement(session: bytes, index: int, name: str, public: bytes) -> bytes:
     """Return what a client signs."""
-    return scope.info("signature", index, name, cipher_key, mask_key)
+    return Scope(session, 0).info("signature", index, name, public)
 
 
 def sign(key: PrivateKey, content: bytes) -> bytes:
@@ -89,16 +89,16 @@ def sign(key: PrivateKey, content: bytes) -> bytes:
 
 
 def verify(trusted: TrustedKeys, name: str, content: bytes, signature: bytes) -> None:
-    """Refuse keys that are not signed by the client they are said to be of."""
+    """Refuse a key that is not signed by the client it is said to be of."""
     key = trusted.get(name)
     if key is None:
         raise BadMessage(f"client {name} is not in this device's table of trusted keys")
     if not signature:
-        raise BadMessage(f"the keys of client {name} are not signed; it needs a signing-key")
+        raise BadMessage(f"the key of client {name} is not signed; it needs a signing-key")
     try:
         if isinstance(key, Ed25519PublicKey):
             key.verify(signature, content)
         else:
             key.verify(signature, content, ECDSA(hashes.SHA256()))
     except InvalidSignature as error:
-        raise BadMessage(f"the keys of client {name} carry a wrong signature") from error
+        raise BadMessage(f"the key of client {name} carries a wrong signature") from error

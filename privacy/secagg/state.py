@@ -1,121 +1,119 @@
-"""What a client remembers between the messages of one round, as bytes.
+"""What a client remembers between messages, as bytes.
 
-It holds secrets of this round, and each only as long as it is needed: the cipher key until the
-shares are sealed, the mask key and the self seed until the masked vector is made.
+Of a session: the members' public keys and its own private key as long as roots are missing, then
+the roots alone. Of a round: what it has been told, and its own share; the round's pair secrets are
+derived from the roots anew, and gone once these are hashed forward.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import StrEnum
+import struct
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
 from typing import Any
 
 from .errors import Refused
+from .pairs import ROOT_BYTES
+
+_VERSION = b"trellis-secagg-2"
+_SIZE = struct.Struct("<I")
 
 
-class Stage(StrEnum):
-    """What a client has done last."""
+class Stage(IntEnum):
+    """What a client waits for."""
 
-    ADVERTISED = "advertised"
-    SHARED = "shared"
-    DELIVERED = "delivered"
-    MASKED = "masked"
-
-
-class Secret(StrEnum):
-    """Which of a peer's secrets a share was given of; never both."""
-
-    SELF_SEED = "self-seed"
-    MASK_KEY = "mask-key"
-
-
-@dataclass
-class Peer:
-    """One neighbour: its name, its mask key, and the key that opens what it sealed."""
-
-    name: str
-    mask_key: bytes
-    open_key: bytes
+    DIRECTORY = 0
+    ORDER = 1
+    ROLL = 2
+    QUESTION = 3
 
 
 @dataclass
 class ClientState:
-    """One client's round.
+    """One client in one session.
 
     Attributes
     ----------
-    own_share : the share of one's own self seed; of one's own mask key none is kept, as it is
-        given for clients that dropped out only
-    shares : by owner, the share of its self seed and that of its mask key
-    revealed : by owner, which secret's share was given to the server
+    private : X25519 key; empty once all roots are known
+    directory : the hash that all members must share; empty before the directory came
+    members, keys : all members, packed, and their public keys
+    roots, epochs : the root with every member and the round it stands at, in the order of members;
+        -1 where there is none yet
+    number : the last round begun; no other of this number or below is ever begun
+    context : what the round is bound to
+    participants, peers, survivors : packed; who takes part, this client's neighbours, who is left
+    threshold : t of the round
+    own_share : of its self seed
     """
 
     session: bytes
-    number: int
     index: int
     name: str
-    clients: int
-    fraction_bits: int
-    stage: Stage = Stage.ADVERTISED
+    private: bytes = b""
+    directory: bytes = b""
+    members: bytes = b""
+    keys: bytes = b""
+    roots: bytearray = field(default_factory=bytearray)
+    epochs: list[int] = field(default_factory=list)
+    stage: Stage = Stage.DIRECTORY
+    number: int = 0
+    context: bytes = b""
+    participants: bytes = b""
+    peers: bytes = b""
+    survivors: bytes = b""
     threshold: int = 0
-    cipher_private: bytes = b""
-    mask_private: bytes = b""
-    self_seed: bytes = b""
-    peers: dict[int, Peer] = field(default_factory=dict)
     own_share: bytes = b""
-    shares: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
-    revealed: dict[int, Secret] = field(default_factory=dict)
+
+    def forget_round(self) -> None:
+        """Go back to waiting for an order; the number stays."""
+        self.stage, self.threshold = Stage.ORDER, 0
+        self.context = self.participants = self.peers = self.survivors = self.own_share = b""
 
     def to_bytes(self) -> bytes:
-        """Return the state as JSON, bytes in hexadecimal, lists of keys in one piece."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        blobs = {name: getattr(self, name).hex() for name in _BLOBS}
-        columns = {
-            "peers": list(self.peers),
-            "names": [peer.name for peer in self.peers.values()],
-            "mask_keys": _joined(peer.mask_key for peer in self.peers.values()),
-            "open_keys": _joined(peer.open_key for peer in self.peers.values()),
-            "owners": list(self.shares),
-            "self_shares": _joined(pair[0] for pair in self.shares.values()),
-            "key_shares": _joined(pair[1] for pair in self.shares.values()),
-            "revealed": list(self.revealed.items()),
-        }
-        return json.dumps(plain | blobs | columns, separators=(",", ":")).encode()
+        """Return the state: every field's length and bytes."""
+        parts = [_VERSION]
+        for item in fields(self):
+            data = _as_bytes(getattr(self, item.name))
+            parts += [_SIZE.pack(len(data)), data]
+        return b"".join(parts)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ClientState:
         """Return the state that `to_bytes` gave."""
+        if not data.startswith(_VERSION):
+            raise Refused("this client's state of secure aggregation is damaged")
         try:
-            raw: dict[str, Any] = json.loads(data)
-            values: dict[str, Any] = {name: raw[name] for name in _PLAIN}
-            values |= {name: bytes.fromhex(raw[name]) for name in _BLOBS}
-            state = cls(**values)
-            state.stage = Stage(state.stage)
-            count = len(raw["peers"])
-            keys = _parts(raw["mask_keys"], count), _parts(raw["open_keys"], count)
-            state.peers = dict(zip(raw["peers"], map(Peer, raw["names"], *keys), strict=True))
-            count = len(raw["owners"])
-            pairs = zip(
-                *(_parts(raw["self_shares"], count), _parts(raw["key_shares"], count)), strict=True
-            )
-            state.shares = dict(zip(raw["owners"], pairs, strict=True))
-            state.revealed = {index: Secret(kind) for index, kind in raw["revealed"]}
+            values: list[Any] = []
+            start = len(_VERSION)
+            for item in fields(cls):
+                (size,) = _SIZE.unpack_from(data, start)
+                start += _SIZE.size
+                part = data[start : start + size]
+                if len(part) != size:
+                    raise ValueError("cut short")
+                values.append(_READERS[str(item.type)](part))
+                start += size
+            state = cls(*values)
+            if start != len(data) or len(state.roots) != ROOT_BYTES * len(state.epochs):
+                raise ValueError("of another length")
             return state
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, struct.error) as error:
             raise Refused("this client's state of secure aggregation is damaged") from error
 
 
-_PLAIN = ("number", "index", "name", "clients", "fraction_bits", "stage", "threshold")
-_BLOBS = ("session", "cipher_private", "mask_private", "self_seed", "own_share")
+def _as_bytes(value: object) -> bytes:
+    if isinstance(value, int):
+        return struct.pack("<q", value)
+    if isinstance(value, list):
+        return struct.pack(f"<{len(value)}q", *value)
+    return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]
 
 
-def _joined(parts: Iterable[bytes]) -> str:
-    return b"".join(parts).hex()
-
-
-def _parts(text: str, count: int) -> list[bytes]:
-    """Cut what `_joined` made into ``count`` pieces of equal length."""
-    data, size = bytes.fromhex(text), len(text) // 2 // max(count, 1)
-    return [data[start * size : (start + 1) * size] for start in range(count)]
+_READERS: dict[str, Any] = {
+    "bytes": bytes,
+    "bytearray": bytearray,
+    "str": lambda part: part.decode(),
+    "int": lambda part: struct.unpack("<q", part)[0],
+    "Stage": lambda part: Stage(struct.unpack("<q", part)[0]),
+    "list[int]": lambda part: list(struct.unpack(f"<{len(part) // 8}q", part)),
+}

@@ -2,41 +2,63 @@
 
     total = sum over the clients that stayed of x_i,   in fixed point, exact
 
-in four exchanges a round. A client that fails at any of them is left out and named; once its masked
-vector has come it stays in the sum, whatever happens to it. For update rules that need nothing but
-a sum.
+in three exchanges a round, for one group of clients or for several side by side; before the first,
+two exchanges in which all clients' keys are told. A client that fails is left out and named; once
+its masked vector has come it stays in the sum, unless the sum cannot be opened without it: then the
+round is made again without those who failed. For update rules that need nothing but a sum.
 
-Adversary: the server, this code included, honest but curious, with fewer than the threshold of any
-client's holders; see `privacy.secagg.protocol` for an active one. Revealed: the sum, who took part,
-what clients send in the clear. Not covered: what the sum itself tells, wrong values from clients, a
-server that lies about keys that are not signed, side channels.
+Keys are set up anew, for everyone, where a client has lost them by a restart or has come late.
+
+Adversary: an active server, given signed keys; see `privacy.secagg.protocol` for the bounds, and
+`privacy.secagg.server` for what a round made again tells. Revealed: the sum, who took part, what
+clients send in the clear. Not covered: what the sum itself tells, over many rounds with changing
+clients in particular: a value that is the same every round is known from two sums that differ by
+its client. Wrong values from clients, a server that lies about keys that are not signed, side
+channels.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privacy.secagg.client import KEYS, MASKED, RECORD, SHARES, UNMASK, VECTOR
-from privacy.secagg.errors import BadMessage, SecAggError
+from privacy.secagg.client import (
+    AGREE,
+    DIRECTORY,
+    KEYS,
+    MASKED,
+    RECORD,
+    UNMASK,
+    VECTOR,
+)
+from privacy.secagg.errors import Again, BadMessage, SecAggError
 from privacy.secagg.graph import plan
-from privacy.secagg.messages import Advert, M, Masked, Sealed, Shares, parse, to_fields
-from privacy.secagg.protocol import FEWEST, SESSION_BYTES
-from privacy.secagg.ring import Layout
-from privacy.secagg.server import ServerRound
+from privacy.secagg.messages import Advert, Agreed, M, Masked, Met, Opened, parse, to_fields
+from privacy.secagg.protocol import FEWEST
+from privacy.secagg.ring import Layout, Ring
+from privacy.secagg.server import ServerRound, Session
 
 from . import wire
 from .enrolment import Client, StudyError
 from .exchange import exchange
 
+G = TypeVar("G", bound=Hashable)
+
 log = logging.getLogger("trellis.strategy")
+
+# How often a round is made before a group gives up; each time some client has failed for good.
+ATTEMPTS = 6
+# How often a client may say that it has lost its keys before it waits as one that never answers.
+_RESTARTS = 3
+_LOST = "it has lost its keys, by a restart perhaps"
 
 
 @dataclass
@@ -50,33 +72,66 @@ class SecureAnswers:
     failures : why a client failed, by client; one that failed after its vector had come is in
         ``survivors`` as well
     clear : what survivors sent in the clear, by client
+    error : why there is no sum; empty where there is one
     """
 
     total: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     survivors: list[int] = field(default_factory=list)
     failures: dict[int, str] = field(default_factory=dict)
     clear: dict[int, RecordDict] = field(default_factory=dict)
+    error: str = ""
     bytes_up: int = 0
     bytes_down: int = 0
 
 
+@dataclass
+class _Group:
+    """One group's sum in the making."""
+
+    label: str
+    payloads: Mapping[int, RecordDict]
+    answers: SecureAnswers = field(default_factory=SecureAnswers)
+    left: list[int] = field(default_factory=list)
+    turn: ServerRound | None = None
+
+    @property
+    def round(self) -> ServerRound:
+        assert self.turn is not None
+        return self.turn
+
+
+class _Restarted(Exception):
+    """Some clients have lost their keys; everyone needs new ones."""
+
+
 class SecureSum:
-    """Secure sums over the rounds of one run; keep one for the run: clients know its session.
+    """Secure sums over the rounds of one run; keep one for the run: its clients share keys.
 
     Parameters
     ----------
-    fraction_bits : f; every client's values are rounded to multiples of 2^-f, and
-        |x| * 2^f * clients must stay below 2^63
-    neighbours : with how many others a client shares masks; 0 chooses, see `graph.plan`
-    threshold : how many holders give a client's secret back; 0 chooses more than half
+    fraction_bits : f; every client's values are rounded to multiples of 2^-f
+    largest : the declared range: values beyond are clipped on the device; 0 takes the widest that
+        fits, |x| 2^f clients < 2^63
+    neighbours : with how many others a client shares masks; 0 chooses, see `graph.plan`; devices
+        refuse fewer than that
+    threshold : how many holders give a client's secret back; 0 chooses two thirds, and devices
+        refuse fewer
     """
 
-    def __init__(self, fraction_bits: int = 32, neighbours: int = 0, threshold: int = 0) -> None:
-        self.fraction_bits, self.neighbours = fraction_bits, neighbours
-        self.threshold = threshold
-        self._session = secrets.token_bytes(SESSION_BYTES)
-        # Not the strategy's round: one that is tried again needs keys of its own.
+    def __init__(
+        self,
+        fraction_bits: int = 32,
+        neighbours: int = 0,
+        threshold: int = 0,
+        largest: float = 0.0,
+    ) -> None:
+        self.ring = Ring(fraction_bits, 1, largest)
+        self.neighbours, self.threshold = neighbours, threshold
+        self._session: Session | None = None
+        # Not the strategy's round: one that is made again needs a number of its own.
         self._number = 0
+        self._claims: Counter[int] = Counter()
+        self._gathers, self._set_up_at, self._patience = 0, 0, 1
 
     def gather(
         self,
@@ -87,67 +142,290 @@ class SecureSum:
         timeout: float,
         *,
         layout: Mapping[str, tuple[int, ...]] | None = None,
+        personal: Sequence[str] = (),
     ) -> SecureAnswers:
         """Send each client its payload and return the sum of what they make of it.
 
         Parameters
         ----------
-        payloads : what each client's ``summands`` gets, by index in ``clients``
+        payloads : what each client's ``summands`` gets, by index in ``clients``; alike for all but
+            for the records named in ``personal``
         clients : all enrolled clients
         server_round : for the messages' group and for error messages
-        timeout : seconds for each of the four exchanges
+        timeout : seconds for each exchange
         layout : names and shapes that clients must send; None takes what most of them send
+        personal : names of records that differ from client to client; devices are told which
 
         Raises
         ------
         StudyError
-            Where fewer clients are left than the threshold, at whatever stage, or where shares do
-            not fit together. No sum is learnt then.
+            Where too few clients are left, at whatever stage. No sum is learnt then.
         """
-        if len(payloads) < FEWEST:
-            raise StudyError(
-                f"round {server_round}: a secure sum needs at least {FEWEST} clients, not "
-                f"{len(payloads)}: of fewer it would tell the others' values"
-            )
-        self._number += 1
-        names = {client: clients[client].name for client in sorted(payloads)}
-        chosen = plan(len(names), self.neighbours, self.threshold)
-        turn = ServerRound(names, chosen, self._session, self._number, self.fraction_bits)
-        stages = _Stages(grid, clients, str(server_round), timeout)
+        groups = {"": payloads}
+        (found,) = self.gather_groups(
+            grid, groups, clients, server_round, timeout, layout=layout, personal=personal
+        ).values()
+        if found.error:
+            raise StudyError(found.error)
+        return found
+
+    def gather_groups(
+        self,
+        grid: Grid,
+        groups: Mapping[G, Mapping[int, RecordDict]],
+        clients: Sequence[Client],
+        server_round: int,
+        timeout: float,
+        *,
+        layout: Mapping[str, tuple[int, ...]] | None = None,
+        personal: Sequence[str] = (),
+    ) -> dict[G, SecureAnswers]:
+        """Gather the sums of several groups side by side: one exchange a stage for all of them.
+
+        As `gather`, but a group without a sum says why in ``error``. No client is in two groups;
+        payloads are alike within a group. Bytes of the set-up and of exchanges are entered with the
+        first group.
+        """
+        wanted = {label: _Group(str(label), payloads) for label, payloads in groups.items()}
+        for group in wanted.values():
+            if len(group.payloads) < FEWEST:
+                raise StudyError(
+                    f"round {server_round}: a secure sum needs at least {FEWEST} clients, not "
+                    f"{len(group.payloads)}: of fewer it would tell the others' values"
+                )
+        stages = _Stages(grid, clients, server_round, timeout, list(wanted.values()))
+        self._gathers += 1
+        asked = {client for group in wanted.values() for client in group.payloads}
         try:
-            _run(turn, stages, payloads, tuple(sorted(layout.items())) if layout else None)
-            stages.answers.total = turn.total()
+            session = self._ready(stages, asked)
         except SecAggError as error:
-            reasons = [f"{names[c]}: {why}" for c, why in sorted(stages.answers.failures.items())]
-            raise StudyError(
-                f"round {server_round}: no secure sum: {error}. " + " | ".join(reasons)
-            ) from error
-        return stages.answers
+            for group in wanted.values():
+                group.answers.error = stages.no_sum(group, str(error))
+            return {label: group.answers for label, group in wanted.items()}
+        stages.admit(session)
+        expected = tuple(sorted(layout.items())) if layout else None
+        open_groups = list(wanted.values())
+        for _ in range(ATTEMPTS):
+            try:
+                again = self._attempt(stages, session, open_groups, expected, tuple(personal))
+            except _Restarted:
+                # Nobody has been asked to unmask anything: the round is left as it is.
+                try:
+                    session = self._renew(stages)
+                except SecAggError as error:
+                    for group in open_groups:
+                        group.answers.error = stages.no_sum(group, str(error))
+                    break
+                stages.admit(session)
+            else:
+                open_groups = again
+            if not open_groups:
+                break
+        return {label: group.answers for label, group in wanted.items()}
+
+    # --- keys ----------------------------------------------------------------------------------
+
+    def _ready(self, stages: _Stages, asked: set[int]) -> Session:
+        """Return a session that all who can be are members of."""
+        session = self._session
+        if session is not None:
+            missing = asked - set(session.members)
+            # Someone who never answers must not cost everyone new keys in every round.
+            if not missing or self._gathers - self._set_up_at < self._patience:
+                return session
+            self._patience *= 2
+        return self._renew(stages)
+
+    def _renew(self, stages: _Stages) -> Session:
+        self._session, self._set_up_at, self._number = None, self._gathers, 0
+        self._session = self._set_up(stages)
+        return self._session
+
+    def _set_up(self, stages: _Stages) -> Session:
+        clients = stages.clients
+        session = Session({index: client.name for index, client in enumerate(clients)})
+        everyone = dict.fromkeys(range(len(clients)))
+
+        def take_advert(client: int, content: RecordDict) -> None:
+            session.take_advert(client, _read(Advert, content))
+
+        def take_met(client: int, content: RecordDict) -> None:
+            if _read(Met, content).directory != session.hash:
+                raise BadMessage("it has another directory")
+            met.add(client)
+
+        met: set[int] = set()
+        stages.ask(f"query.{KEYS}", everyone, lambda c: _record(session.hello(c)), take_advert)
+        directory = _record(session.close())
+        members = dict.fromkeys(session.members)
+        stages.ask(f"query.{DIRECTORY}", members, lambda c: RecordDict(dict(directory)), take_met)
+        # The directory stands, with those who refused it: they are as if they had dropped out.
+        session.members = sorted(met)
+        return session
+
+    # --- a round -------------------------------------------------------------------------------
+
+    def _attempt(
+        self,
+        stages: _Stages,
+        session: Session,
+        groups: list[_Group],
+        layout: Layout | None,
+        personal: tuple[str, ...],
+    ) -> list[_Group]:
+        """Make one round of all ``groups``; return those that should try again."""
+        self._number += 1
+        again: list[_Group] = []
+
+        def each(step: Callable[[_Group], Any]) -> None:
+            """Do one step for every group that is still in; let go of those it ends for."""
+            for group in list(groups):
+                try:
+                    step(group)
+                except Again as error:
+                    groups.remove(group)
+                    group.answers.failures = error.without | group.answers.failures
+                    group.left = [c for c in group.left if c not in group.answers.failures]
+                    group.answers.error = stages.no_sum(group, str(error))
+                    if len(group.left) >= max(FEWEST, len(group.payloads) // 2 + 1):
+                        again.append(group)
+                except SecAggError as error:
+                    groups.remove(group)
+                    group.answers.error = stages.no_sum(group, str(error))
+
+        def begin(group: _Group) -> None:
+            chosen = plan(max(len(group.left), 2), self.neighbours, self.threshold)
+            if len(group.left) < FEWEST:
+                raise SecAggError(f"{len(group.left)} clients are left; the threshold is {FEWEST}")
+            group.turn = ServerRound(
+                *(session, self._number, group.left, chosen),
+                group=group.label,
+                ring=self.ring,
+                personal=personal,
+            )
+            group.answers.error, group.answers.clear = "", {}
+
+        groups = list(groups)
+        each(begin)
+        self._masked(stages, groups)
+        if stages.lost:
+            self._restarted(stages, session)
+
+        def close_masked(group: _Group) -> None:
+            try:
+                group.answers.survivors = group.round.close_masked(layout)
+            finally:
+                refused = group.round.refused
+                stages.fail(f"train.{MASKED}", refused, dict.fromkeys(refused, group))
+            there = set(group.answers.survivors)
+            group.answers.clear = {c: r for c, r in group.answers.clear.items() if c in there}
+
+        each(close_masked)
+        self._agree(stages, groups)
+        each(lambda group: group.round.close_agreed())
+        self._unmask(stages, groups)
+
+        def close(group: _Group) -> None:
+            group.answers.total = group.round.total()
+
+        each(close)
+        return again
+
+    def _restarted(self, stages: _Stages, session: Session) -> None:
+        """Stop the round for new keys, unless the clients that ask for them do so all the time."""
+        self._claims.update(stages.lost)
+        heard = any(self._claims[client] <= _RESTARTS for client in stages.lost)
+        session.members = [client for client in session.members if client not in stages.lost]
+        if heard and not stages.renewed:
+            stages.renewed = True
+            raise _Restarted
+        stages.lost.clear()
+
+    def _masked(self, stages: _Stages, groups: list[_Group]) -> None:
+        asked = {client: group for group in groups for client in group.left}
+        orders = {id(group): ConfigRecord(to_fields(group.round.order)) for group in groups}
+
+        def content(client: int) -> RecordDict:
+            payload = RecordDict(dict(asked[client].payloads[client]))
+            if RECORD in payload:
+                raise ValueError(f"a payload must not have a record called {RECORD}")
+            payload[RECORD] = orders[id(asked[client])]
+            return payload
+
+        def take(client: int, reply: RecordDict) -> None:
+            if "lost-session" in reply.get(RECORD, {}):
+                stages.lost.add(client)
+                raise BadMessage(_LOST)
+            arrays = wire.arrays(reply[VECTOR]) if VECTOR in reply else {}
+            if set(arrays) != {"vector"}:
+                raise BadMessage("no masked vector in the reply")
+            group = asked[client]
+            group.round.take_masked(client, _read(Masked, reply), arrays["vector"])
+            group.answers.clear[client] = RecordDict(
+                {name: record for name, record in reply.items() if name not in (RECORD, VECTOR)}
+            )
+
+        stages.ask(f"train.{MASKED}", asked, content, take)
+
+    def _agree(self, stages: _Stages, groups: list[_Group]) -> None:
+        asked = {client: group for group in groups for client in group.round.survivors}
+        rolls = {id(group): _record(group.round.roll()) for group in groups}
+
+        def take(client: int, reply: RecordDict) -> None:
+            asked[client].round.take_agreed(client, _read(Agreed, reply))
+
+        stages.ask(f"query.{AGREE}", asked, lambda c: RecordDict(dict(rolls[id(asked[c])])), take)
+
+    def _unmask(self, stages: _Stages, groups: list[_Group]) -> None:
+        asked = {client: group for group in groups for client in group.round.agreed}
+
+        def content(client: int) -> RecordDict:
+            return _record(asked[client].round.question(client))
+
+        def take(client: int, reply: RecordDict) -> None:
+            asked[client].round.take_opened(client, _read(Opened, reply))
+
+        stages.ask(f"query.{UNMASK}", asked, content, take)
 
 
 @dataclass
 class _Stages:
-    """The exchanges of one secure sum."""
+    """The exchanges of secure sums in one round of a strategy."""
 
     grid: Grid
     clients: Sequence[Client]
-    group: str
+    server_round: int
     timeout: float
-    answers: SecureAnswers = field(default_factory=SecureAnswers)
+    groups: list[_Group]
+    lost: set[int] = field(default_factory=set)
+    renewed: bool = False
+
+    def admit(self, session: Session) -> None:
+        """Let all members take part that have not failed; lost keys have been made anew."""
+        members = set(session.members)
+        for group in self.groups:
+            failures = group.answers.failures
+            for client in self.lost & set(group.payloads) & members:
+                failures.pop(client, None)
+            for client in set(group.payloads) - members:
+                failures.setdefault(client, "it sent no keys when they were set up")
+            group.left = [client for client in sorted(group.payloads) if client not in failures]
+        self.lost.clear()
 
     def ask(
         self,
         action: str,
-        asked: Iterable[int],
+        asked: Mapping[int, _Group | None],
         content: Callable[[int], RecordDict],
         take: Callable[[int, RecordDict], None],
     ) -> None:
         """Send one message a client; take good answers, name the clients with bad ones."""
+        if not asked:
+            return
+        label = str(self.server_round)
         messages = {
-            client: Message(
-                content(client), self.clients[client].node_id, action, group_id=self.group
-            )
-            for client in asked
+            client: Message(content(client), self.clients[client].node_id, action, group_id=label)
+            for client in sorted(asked)
         }
         came = exchange(self.grid, messages, self.timeout)
         for client in sorted(came.content):
@@ -155,66 +433,29 @@ class _Stages:
                 take(client, came.content[client])
             except Exception as error:  # whatever a malicious reply provokes
                 came.failures[client] = f"reply rejected: {error}"
-        self.fail(action, came.failures)
-        self.answers.bytes_up += came.bytes_up
-        self.answers.bytes_down += came.bytes_down
+        self.fail(action, came.failures, asked)
+        self.groups[0].answers.bytes_up += came.bytes_up
+        self.groups[0].answers.bytes_down += came.bytes_down
 
-    def fail(self, action: str, failures: Mapping[int, str]) -> None:
-        """Enter why clients failed."""
-        self.answers.failures |= failures
+    def fail(
+        self, action: str, failures: Mapping[int, str], asked: Mapping[int, _Group | None]
+    ) -> None:
+        """Enter why clients failed, with the group that they are in."""
         for client, reason in sorted(failures.items()):
+            name = self.clients[client].name
             log.warning(
-                "round %s: client %s failed at %s: %s",
-                *(self.group, self.clients[client].name, action, reason),
+                "round %s: client %s failed at %s: %s", self.server_round, name, action, reason
             )
+            for group in self.groups if asked.get(client) is None else [asked[client]]:
+                if group is not None and client in group.payloads:
+                    group.answers.failures[client] = reason
 
-
-def _run(
-    turn: ServerRound,
-    stages: _Stages,
-    payloads: Mapping[int, RecordDict],
-    layout: Layout | None,
-) -> None:
-    """Go through the four stages; afterwards ``turn`` can give the total."""
-    answers = stages.answers
-
-    def take_advert(client: int, content: RecordDict) -> None:
-        turn.take_advert(client, _read(Advert, content))
-
-    def take_sealed(client: int, content: RecordDict) -> None:
-        turn.take_sealed(client, _read(Sealed, content))
-
-    def delivery(client: int) -> RecordDict:
-        content = RecordDict(dict(payloads[client]))
-        if RECORD in content:
-            raise ValueError(f"a payload must not have a record called {RECORD}")
-        content[RECORD] = ConfigRecord(to_fields(turn.delivery(client)))
-        return content
-
-    def take_masked(client: int, content: RecordDict) -> None:
-        arrays = wire.arrays(content[VECTOR]) if VECTOR in content else {}
-        if set(arrays) != {"vector"}:
-            raise BadMessage("no masked vector in the reply")
-        turn.take_masked(client, _read(Masked, content), arrays["vector"])
-        answers.clear[client] = RecordDict(
-            {name: record for name, record in content.items() if name not in (RECORD, VECTOR)}
-        )
-
-    def take_shares(client: int, content: RecordDict) -> None:
-        turn.take_shares(client, _read(Shares, content))
-
-    stages.ask(f"query.{KEYS}", turn.names, lambda c: _record(turn.hello(c)), take_advert)
-    members = turn.close_keys()
-    stages.ask(f"query.{SHARES}", members, lambda c: _record(turn.directory(c)), take_sealed)
-    sharers = turn.close_shares()
-    for client in set(members) - set(sharers) - set(answers.failures):
-        answers.failures[client] = "too few of its neighbours are left"
-    stages.ask(f"train.{MASKED}", sharers, delivery, take_masked)
-    answers.survivors, refused = turn.close_masked(layout)
-    stages.fail(f"train.{MASKED}", refused)
-    answers.clear = {client: answers.clear[client] for client in answers.survivors}
-    asked = answers.survivors
-    stages.ask(f"query.{UNMASK}", asked, lambda c: _record(turn.question(c)), take_shares)
+    def no_sum(self, group: _Group, reason: str) -> str:
+        """Return why a group has no sum, with every client's reason."""
+        reasons = [
+            f"{self.clients[c].name}: {why}" for c, why in sorted(group.answers.failures.items())
+        ]
+        return f"round {self.server_round}: no secure sum: {reason}. " + " | ".join(reasons)
 
 
 def _record(message: object) -> RecordDict:

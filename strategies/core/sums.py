@@ -36,7 +36,12 @@ class SumStrategy(StudyStrategy[Summands]):
     Parameters
     ----------
     secure : gather the sum by secure aggregation; None gathers the replies in the clear
+
+    Every client's payload must be the same but for the records named in ``personal``: devices mask
+    with what they were sent, so a sum over clients that were told different things does not open.
     """
+
+    personal: tuple[str, ...] = ()
 
     def __init__(self, *args: Any, secure: SecureSum | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -70,7 +75,9 @@ class SumStrategy(StudyStrategy[Summands]):
             return super().gather(grid, server_round)
         asked = {c: self.payload(server_round, c) for c in self.participants(server_round)}
         found = self.secure.gather(
-            *(grid, asked, self.clients, server_round, self.plan.timeout), layout=self.layout()
+            *(grid, asked, self.clients, server_round, self.plan.timeout),
+            layout=self.layout(),
+            personal=self.personal,
         )
         self._check(found.total)
         answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)

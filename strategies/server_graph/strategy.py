@@ -184,24 +184,27 @@ class ServerGraph(StudyStrategy[Vector]):
             return super().gather(grid, server_round)
         answers, survivors = Answers(), []
         sums, counts = np.zeros_like(self.models), np.zeros(len(self.models))
-        for server, own in self._asked_by_server(server_round).items():
-            try:
-                found = self._secure.gather(
-                    grid,
-                    {client: self.payload(server_round, client) for client in own},
-                    self.clients,
-                    server_round,
-                    self.plan.timeout,
-                    layout={"model": self.first_model.shape, "count": (1,)},
-                )
-            except StudyError as error:  # too few are left: nothing was learnt
-                answers.failures |= dict.fromkeys(own, f"server {server}: {error}")
+        asked = {
+            server: {client: self.payload(server_round, client) for client in own}
+            for server, own in self._asked_by_server(server_round).items()
+        }
+        found = self._secure.gather_groups(
+            grid,
+            asked,
+            self.clients,
+            server_round,
+            self.plan.timeout,
+            layout={"model": self.first_model.shape, "count": (1,)},
+        )
+        for server, one in found.items():
+            answers.failures |= one.failures
+            answers.bytes_up += one.bytes_up
+            answers.bytes_down += one.bytes_down
+            if one.error:  # too few are left: nothing was learnt
+                answers.failures |= dict.fromkeys(asked[server], f"server {server}: {one.error}")
                 continue
-            sums[server], counts[server] = found.total["model"], found.total["count"][0]
-            survivors += found.survivors
-            answers.failures |= found.failures
-            answers.bytes_up += found.bytes_up
-            answers.bytes_down += found.bytes_down
+            sums[server], counts[server] = one.total["model"], one.total["count"][0]
+            survivors += one.survivors
         self._note_failures(server_round, answers)
         if not survivors:
             reasons = " | ".join(sorted(set(answers.failures.values())))

@@ -16,8 +16,8 @@ from rich.table import Table
 from apps.common.runner import run as run_study
 from apps.common.threads import one_blas_thread
 from apps.experiments.sweep import write_rows
-from privacy.secagg.protocol import ClientRound
-from privacy.secagg.server import ServerRound
+from privacy.secagg.protocol import Member
+from privacy.secagg.server import ServerRound, Session
 from privacy.secagg.server_masks import ServerMasks
 from strategies.server_graph import exchange as server_exchange
 from strategies.server_graph.post import Post
@@ -41,10 +41,10 @@ PIECES: dict[str, list[tuple[Any, str]]] = {
         (server_exchange, "open_sum"),
     ],
     "masks of clients": [
-        *((ClientRound, name) for name in ("begin", "share", "deliver", "mask", "unmask")),
-        *((ServerRound, name) for name in ("take_advert", "close_keys", "take_sealed")),
-        *((ServerRound, name) for name in ("close_shares", "take_masked", "close_masked")),
-        *((ServerRound, name) for name in ("take_shares", "total")),
+        *((Member, name) for name in ("enter", "meet", "begin", "mask", "agree", "unmask")),
+        *((Session, name) for name in ("take_advert", "close")),
+        *((ServerRound, name) for name in ("take_masked", "close_masked", "take_agreed")),
+        *((ServerRound, name) for name in ("close_agreed", "question", "take_opened", "total")),
     ],
 }
 

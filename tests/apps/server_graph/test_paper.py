@@ -13,7 +13,7 @@ from apps.server_graph import client_app
 from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.paper import speed
 from apps.server_graph.paper import synthetic as paper
-from privacy.secagg.protocol import ClientRound
+from privacy.secagg.protocol import Member
 from privacy.secagg.server_masks import ServerMasks
 from strategies.topology.graph import topology
 
@@ -118,7 +118,7 @@ def test_means_are_of_powers():
 
 
 def test_speed_splits_the_time_and_leaves_every_function_as_it_was(tmp_path, console, monkeypatch):
-    kept = client_app.local_steps, ServerMasks.message, vars(ClientRound)["begin"]
+    kept = client_app.local_steps, ServerMasks.message, vars(Member)["enter"]
     monkeypatch.setattr(speed, "SETTING", {"clients": 12, "servers": 4, "method": "masked"})
     monkeypatch.setattr(speed, "CASES", {"off": 2, "on": 2})
     speed.speed(tmp_path, console)
@@ -128,7 +128,7 @@ def test_speed_splits_the_time_and_leaves_every_function_as_it_was(tmp_path, con
         assert sum(parts) == pytest.approx(1.0)
         assert min(parts) >= 0.0
     assert float(off["share, masks of clients"]) == 0.0 < float(on["share, masks of clients"])
-    assert (client_app.local_steps, ServerMasks.message, vars(ClientRound)["begin"]) == kept
+    assert (client_app.local_steps, ServerMasks.message, vars(Member)["enter"]) == kept
 
 
 def test_a_piece_inside_another_is_counted_once():

@@ -1,4 +1,4 @@
-"""A whole round in memory, with clients that vanish after any stage."""
+"""Whole rounds in memory, with clients that vanish at any stage."""
 
 from __future__ import annotations
 
@@ -8,15 +8,68 @@ from typing import Any
 
 import numpy as np
 
+from privacy.secagg.errors import BadMessage
 from privacy.secagg.graph import Plan, plan
-from privacy.secagg.messages import layout_fields
-from privacy.secagg.protocol import ClientRound, Policy
+from privacy.secagg.protocol import Member, Policy
 from privacy.secagg.ring import Ring, flatten
-from privacy.secagg.server import ServerRound
+from privacy.secagg.server import ServerRound, Session
 from privacy.secagg.state import ClientState
 
-STAGES = ("keys", "shares", "masked", "unmask")
-SESSION = bytes(range(16))
+STAGES = ("masked", "agree", "unmask")
+PAYLOAD = bytes(range(32))
+
+
+def unchanged(stage: str, client: int, message: Any) -> Any:
+    return message
+
+
+@dataclass
+class Devices:
+    """Members of one session; ``tamper`` sees every message, both ways, and may change it."""
+
+    session: Session
+    states: dict[int, bytes] = field(default_factory=dict)
+    policies: Mapping[int, Policy] = field(default_factory=dict)
+    tamper: Callable[[str, int, Any], Any] = unchanged
+
+    def member(self, client: int) -> Member:
+        return Member(ClientState.from_bytes(self.states[client]), self.policies[client])
+
+    def ask(self, client: int, action: str, message: Any, *rest: Any) -> Any:
+        """Call one of a member's stages, its state through bytes; nothing is kept if it raises."""
+        member = self.member(client)
+        answer = getattr(member, action)(self.tamper(action, client, message), *rest)
+        self.states[client] = member.state.to_bytes()
+        return self.tamper(f"{action}-reply", client, answer)
+
+    def masked(self, client: int, order: Any, arrays: Any, payload: bytes = PAYLOAD) -> Any:
+        member = self.member(client)
+        member.begin(self.tamper("order", client, order), payload)
+        vector, beside, clips = member.mask(arrays)
+        self.states[client] = member.state.to_bytes()
+        return vector, self.tamper("masked-reply", client, beside), clips
+
+
+def enter(
+    count: int,
+    *,
+    policy: Policy | Mapping[int, Policy] | None = None,
+    tamper: Callable[[str, int, Any], Any] = unchanged,
+) -> Devices:
+    """Return devices that have met."""
+    policies = (
+        policy if isinstance(policy, Mapping) else dict.fromkeys(range(count), policy or Policy())
+    )
+    session = Session({i: f"client-{i}" for i in range(count)})
+    devices = Devices(session, policies=policies, tamper=tamper)
+    for c in range(count):
+        member, advert = Member.enter(tamper("hello", c, session.hello(c)), policies[c])
+        devices.states[c] = member.state.to_bytes()
+        session.take_advert(c, tamper("advert", c, advert))
+    directory = session.close()
+    for c in session.members:
+        devices.ask(c, "meet", directory)
+    return devices
 
 
 @dataclass
@@ -24,65 +77,67 @@ class Played:
     """What is left after a round, for a look behind the scenes."""
 
     server: ServerRound
-    clients: dict[int, ClientRound] = field(default_factory=dict)
-    survivors: list[int] = field(default_factory=list)
+    devices: Devices
     vectors: dict[int, np.ndarray] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def survivors(self) -> list[int]:
+        return self.server.survivors
 
 
 def play(
     inputs: Mapping[int, Mapping[str, np.ndarray]],
     *,
+    devices: Devices | None = None,
     drop: Mapping[str, set[int]] | None = None,
-    policy: Policy | Mapping[int, Policy] | None = None,
     chosen: Plan | None = None,
-    fraction_bits: int = 32,
     number: int = 1,
-    tamper: Callable[[str, int, Any], Any] = lambda stage, client, message: message,
+    until: str = "",
+    fraction_bits: int = 32,
+    payload: Callable[[int], bytes] = lambda client: PAYLOAD,
+    **kwargs: Any,
 ) -> Played:
-    """Play all stages up to the shares; ``drop`` names who does not answer which stage.
+    """Play one round; ``drop`` names who does not answer which stage, ``until`` where to stop."""
+    drop, devices = drop or {}, devices or enter(len(inputs), **kwargs)
+    participants = sorted(inputs)
+    server = ServerRound(
+        devices.session,
+        number,
+        participants,
+        chosen or plan(len(participants)),
+        ring=Ring(fraction_bits),
+    )
+    played = Played(server, devices)
 
-    ``tamper`` sees every message that passes the server, both ways, and may change it.
-    """
-    drop = drop or {}
-    policies = policy if isinstance(policy, Mapping) else dict.fromkeys(inputs, policy or Policy())
-    chosen = chosen or plan(len(inputs))
-    names = {i: f"client-{i}" for i in inputs}
-    server = ServerRound(names, chosen, SESSION, number, fraction_bits)
-    played = Played(server)
-
-    def there(stage: str, members) -> list[int]:
+    def there(stage: str, members: list[int]) -> list[int]:
         return [c for c in members if c not in drop.get(stage, set())]
 
-    def client(index: int) -> ClientRound:
-        # Through bytes: that is how it survives between two messages.
-        state = ClientState.from_bytes(played.clients[index].state.to_bytes())
-        played.clients[index] = ClientRound(state, policies[index])
-        return played.clients[index]
-
-    for c in there("keys", inputs):
-        hello = tamper("hello", c, server.hello(c))
-        played.clients[c], advert = ClientRound.begin(hello, policies[c])
-        server.take_advert(c, tamper("advert", c, advert))
-    for c in there("shares", server.close_keys()):
-        sealed = client(c).share(tamper("directory", c, server.directory(c)))
-        server.take_sealed(c, tamper("sealed", c, sealed))
-    for c in there("masked", server.close_shares()):
-        taking_part = client(c)
-        taking_part.deliver(tamper("delivery", c, server.delivery(c)))
-        vector, layout = taking_part.mask(inputs[c])
+    for c in there("masked", participants):
+        vector, beside, _ = devices.masked(c, server.order, inputs[c], payload(c))
         played.vectors[c] = vector
-        server.take_masked(c, layout_fields(layout), vector)
-    played.survivors, _ = server.close_masked()
-    for c in there("unmask", played.survivors):
-        shares = client(c).unmask(tamper("question", c, server.question(c)))
-        server.take_shares(c, tamper("shares", c, shares))
+        server.take_masked(c, beside, vector)
+    if until == "masked":
+        return played
+    server.close_masked()
+    played.failed |= server.refused
+    for c in there("agree", server.survivors):
+        server.take_agreed(c, devices.ask(c, "agree", server.roll()))
+    if until == "agree":
+        return played
+    for c in there("unmask", server.close_agreed()):
+        opened = devices.ask(c, "unmask", server.question(c))
+        try:
+            server.take_opened(c, opened)
+        except BadMessage as error:
+            played.failed[c] = str(error)
     return played
 
 
 def plain(inputs, members, fraction_bits: int = 32) -> np.ndarray:
     """Return the sum in the ring without any protocol."""
     ring = Ring(fraction_bits, len(inputs))
-    return np.sum([flatten(inputs[c], ring) for c in members], axis=0, dtype=np.uint64)
+    return np.sum([flatten(inputs[c], ring)[0] for c in members], axis=0, dtype=np.uint64)
 
 
 def some_inputs(count: int, size: int = 7, seed: int = 0) -> dict[int, dict[str, np.ndarray]]:

@@ -9,8 +9,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
 from privacy.secagg.client import RECORD, Summands, register
-from privacy.secagg.graph import Plan
-from privacy.secagg.messages import Question, to_fields
+from privacy.secagg.messages import Order, Question, pack, to_fields
 from sim import faults
 from sim.faults import Drop, Late, Nonsense, Raise
 from sim.grid import LocalGrid
@@ -21,9 +20,10 @@ from strategies.core.secure import SecureSum
 # Which of a node's messages belongs to which stage of its first round.
 STAGES = {
     "keys": {"category": "query", "at": frozenset({1})},
-    "shares": {"category": "query", "at": frozenset({2})},
+    "directory": {"category": "query", "at": frozenset({2})},
     "masked": {"category": "train", "at": frozenset({1})},
-    "unmask": {"category": "query", "at": frozenset({3})},
+    "agree": {"category": "query", "at": frozenset({3})},
+    "unmask": {"category": "query", "at": frozenset({4})},
 }
 
 
@@ -98,10 +98,9 @@ def test_rounds_follow_each_other_and_payloads_choose_who_takes_part():
 
 
 def test_many_clients_on_a_sparse_graph():
-    secure = SecureSum(neighbours=20)
     lost = {i: Drop(**STAGES["masked"]) for i in (3, 11, 29)}
-    found = gather(40, fault=lost, secure=secure, timeout=5.0)
-    check(found, sorted(set(range(40)) - set(lost)))
+    found = gather(70, fault=lost, timeout=20.0)
+    check(found, sorted(set(range(70)) - set(lost)))
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -111,7 +110,7 @@ def test_many_clients_on_a_sparse_graph():
 )
 def test_a_node_lost_at_any_stage_is_left_out_and_named(kind, reason, stage):
     found = gather(5, fault={2: kind(**STAGES[stage])})
-    check(found, range(5) if stage == "unmask" else [0, 1, 3, 4])
+    check(found, range(5) if stage in ("agree", "unmask") else [0, 1, 3, 4])
     assert set(found.failures) == {2}
     assert reason in found.failures[2]
 
@@ -147,11 +146,11 @@ def empty_vector(reply: Message) -> RecordDict:
     ("stage", "change", "reason"),
     [
         ("keys", faults.without_records, "no secagg record"),
-        ("keys", changed(mask_key=b"short"), "32 bytes"),
-        ("keys", changed(mask_key="text"), "mask-key must be bytes"),
-        ("shares", faults.without_records, "no secagg record"),
-        ("shares", changed(peers=[0, 1]), "every neighbour"),
-        ("shares", changed(sealed=[b"x"] * 4), "82 bytes"),
+        ("keys", changed(key=b"short"), "no valid public key of 32 bytes"),
+        ("keys", changed(key=bytes(32)), "no valid public key of 32 bytes"),
+        ("keys", changed(key="text"), "key must be bytes"),
+        ("directory", faults.without_records, "no secagg record"),
+        ("directory", changed(directory=bytes(32)), "another directory"),
         ("masked", faults.without_records, "no masked vector"),
         ("masked", faults.without_arrays, "no masked vector"),
         ("masked", empty_vector, "no masked vector"),
@@ -159,22 +158,21 @@ def empty_vector(reply: Message) -> RecordDict:
         ("masked", faults.lying_shape, "needs 88 bytes"),
         ("masked", as_floats, "dtype float64"),
         ("masked", changed(names=["only"]), "contradicts itself"),
+        ("masked", changed(sealed=b"x"), "sealed shares"),
+        ("masked", changed(share_commitments=b"x"), "commitments to shares"),
+        ("masked", changed(seed_commitments=bytes(64)), "not those of its neighbours"),
+        ("agree", faults.without_records, "no secagg record"),
+        ("agree", changed(macs=b"x"), "1 bytes of words; 4 of 16 bytes"),
         ("unmask", faults.without_records, "no secagg record"),
-        ("unmask", changed(self_shares=[b"x"] * 5), "33 bytes"),
-        ("unmask", changed(survivors=[0, 1]), "other self seeds"),
+        ("unmask", changed(shares=b"x"), "5 of 16 bytes"),
+        ("unmask", changed(seeds=b"x"), "0 of 32 bytes"),
     ],
 )
 def test_nonsense_at_any_stage_is_rejected_by_name(stage, change, reason, caplog):
     found = gather(5, fault={2: Nonsense(change=change, **STAGES[stage])})
-    check(found, range(5) if stage == "unmask" else [0, 1, 3, 4])
+    check(found, range(5) if stage in ("agree", "unmask") else [0, 1, 3, 4])
     assert reason in found.failures[2]
     assert "client site-2 failed at" in caplog.text
-
-
-def test_keys_that_are_no_points_leave_everyone_out_but_reveal_nothing():
-    fault = {2: Nonsense(change=changed(cipher_key=bytes(32)), **STAGES["keys"])}
-    with pytest.raises(StudyError, match=r"site-0: .*site-2 is no valid key"):
-        gather(5, fault=fault)
 
 
 def test_another_layout_than_most_is_left_out():
@@ -189,15 +187,20 @@ def test_a_layout_that_is_asked_for_is_insisted_on_even_against_most():
         payloads, clients = {i: payload() for i in range(5)}, clients_of(grid, 5)
         wanted = {"sum": (4,), "other": (2, 3)}
         with pytest.raises(
-            StudyError, match=r"2 of 5 clients sent a masked vector.*threshold is 3"
+            StudyError, match=r"2 of 5 clients sent a masked vector.*threshold is 4"
         ):
             SecureSum().gather(grid, payloads, clients, 1, 5.0, layout=wanted)
 
 
-def test_an_overflow_is_the_clients_failure():
+def test_a_value_beyond_the_range_is_clipped_and_only_the_device_knows(caplog):
     found = gather(5, nodes=configs(5, node1={"huge": True}))
-    check(found, [0, 2, 3, 4])
-    assert "OverflowError: sum[0] = 1000000000002.0 is beyond" in found.failures[1]
+    assert found.survivors == [0, 1, 2, 3, 4]
+    assert found.failures == {}
+    # The others' values, and the end of the range: below 2^63 units for five clients.
+    np.testing.assert_allclose(found.total["sum"], 2.0**31 / 5 + 4 + 9, rtol=1e-9)
+    assert "4 values clipped to the declared range" in caplog.text
+    declared = gather(5, nodes=configs(5, node1={"huge": True}), secure=SecureSum(largest=50.0))
+    np.testing.assert_array_equal(declared.total["sum"], np.full(4, 50.0 + 4 + 9))
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -219,22 +222,90 @@ def test_a_device_can_want_more_clients():
     assert "wants at least 6" in found.failures[1]
 
 
-def test_a_restarted_device_has_no_shares_to_give():
+def test_a_restarted_device_says_so_before_it_looks_at_anything():
     with LocalGrid(app, configs(3), {}) as grid:
         client = clients_of(grid, 3)[0]
-        question = RecordDict({RECORD: ConfigRecord(to_fields(Question(bytes(16), 1, [1, 2], [])))})
-        message = Message(question, client.node_id, "query.secagg_unmask")
-        (reply,) = grid.send_and_receive([message])
-    assert "in no round of secure aggregation" in reply.error.reason
+        order = Order(bytes(16), 1, "", pack(range(3)), 2, 2, 32, 0.0)
+        content = RecordDict({RECORD: ConfigRecord(to_fields(order))})
+        (reply,) = grid.send_and_receive([Message(content, client.node_id, "train.secagg_masked")])
+        assert dict(reply.content[RECORD]) == {"lost-session": 1}
+        question = RecordDict(
+            {RECORD: ConfigRecord(to_fields(Question(bytes(16), 1, b"", b"", b"")))}
+        )
+        (reply,) = grid.send_and_receive([Message(question, client.node_id, "query.secagg_unmask")])
+    assert "in no session of secure aggregation" in reply.error.reason
 
 
-def test_a_second_run_of_sums_in_one_run_is_refused():
+def test_a_second_run_of_sums_takes_new_keys_and_the_first_is_over():
     with LocalGrid(app, configs(3), {}) as grid:
-        clients = clients_of(grid, 3)
-        payloads = {i: payload() for i in range(3)}
-        SecureSum().gather(grid, payloads, clients, 1, 5.0)
-        with pytest.raises(StudyError, match="another session"):
-            SecureSum().gather(grid, payloads, clients, 1, 5.0)
+        clients, payloads = clients_of(grid, 3), {i: payload() for i in range(3)}
+        first, second = SecureSum(), SecureSum()
+        check(first.gather(grid, payloads, clients, 1, 5.0), range(3))
+        check(second.gather(grid, payloads, clients, 1, 5.0), range(3))
+        # Its keys are gone: it makes new ones for everyone, within the round.
+        check(first.gather(grid, payloads, clients, 2, 5.0), range(3))
+
+
+def test_a_client_that_never_answers_does_not_cost_new_keys_every_round(caplog):
+    secure, asked = SecureSum(), []
+    with LocalGrid(app, configs(5), {}, faults={2: Drop()}) as grid:
+        clients, payloads = clients_of(grid, 5), {i: payload() for i in range(5)}
+        for number in range(1, 18):
+            before = secure._session
+            check(secure.gather(grid, payloads, clients, number, 5.0), [0, 1, 3, 4])
+            asked += [number] if secure._session is not before else []
+    assert asked == [1, 2, 4, 8, 16]
+
+
+def test_a_client_that_says_every_time_that_it_was_restarted_is_left_out():
+    def forgets(reply: Message) -> RecordDict:
+        return RecordDict({RECORD: ConfigRecord({"lost-session": 1})})
+
+    secure, sessions = SecureSum(), set()
+    liar = {2: Nonsense(change=forgets, category="train")}
+    with LocalGrid(app, configs(5), {}, faults=liar) as grid:
+        clients, payloads = clients_of(grid, 5), {i: payload() for i in range(5)}
+        for number in range(1, 20):
+            found = secure.gather(grid, payloads, clients, number, 5.0)
+            check(found, [0, 1, 3, 4])
+            sessions.add(secure._session.session)
+    assert len(sessions) < 9
+
+
+@pytest.mark.parametrize("late", ["agree", "unmask"])
+def test_where_a_survivor_vanishes_with_its_seeds_the_round_is_made_again(late):
+    # Node 1's vector never comes; node 2 alone knew the seed that it shares with node 1.
+    lost = {1: Drop(**STAGES["masked"]), 2: Raise(**STAGES[late])}
+    found = gather(7, fault=lost)
+    check(found, [0, 3, 4, 5, 6])
+    assert set(found.failures) == {1, 2}
+
+
+def test_groups_are_gathered_side_by_side_and_one_that_fails_stops_no_other():
+    secure = SecureSum()
+    lost = {i: Raise(**STAGES["masked"]) for i in (0, 1, 5)}
+    with LocalGrid(app, configs(12), {}, faults=lost) as grid:
+        clients = clients_of(grid, 12)
+        groups = {g: {i: payload() for i in range(4 * g, 4 * g + 4)} for g in range(3)}
+        found = secure.gather_groups(grid, groups, clients, 1, 5.0)
+        assert "no secure sum" in found[0].error
+        assert "site-1" in found[0].error
+        check(found[1], [4, 6, 7])
+        check(found[2], range(8, 12))
+        for g, one in secure.gather_groups(grid, groups, clients, 2, 5.0).items():
+            check(one, range(4 * g, 4 * g + 4))
+
+
+def test_personal_records_are_declared_and_others_must_be_alike():
+    with LocalGrid(app, configs(5), {}) as grid:
+        clients = clients_of(grid, 5)
+        apart = {i: payload(1.0 + (i == 0)) for i in range(5)}
+        with pytest.raises(StudyError, match="masks are not those of its neighbours"):
+            SecureSum().gather(grid, {**apart, 1: payload(3.0), 2: payload(4.0)}, clients, 1, 5.0)
+        # One that was told something else is left out; the others' sum is exact.
+        check(SecureSum().gather(grid, apart, clients, 1, 5.0), [1, 2, 3, 4])
+        found = SecureSum().gather(grid, apart, clients, 1, 5.0, personal=["arrays"])
+    np.testing.assert_array_equal(found.total["sum"], np.full(4, 6.0 + 10))
 
 
 def test_masks_change_nothing_about_the_result():
@@ -270,7 +341,9 @@ def test_signed_keys(signed):
     check(gather(5, nodes=signed), range(5))
 
 
-@pytest.mark.parametrize(("own", "reason"), [("", "not signed"), ("key-2", "wrong signature")])
+@pytest.mark.parametrize(
+    ("own", "reason"), [("", "is not signed"), ("key-2", "carries a wrong signature")]
+)
 def test_unsigned_and_wrongly_signed_keys_are_refused(signed, own, reason, tmp_path):
     signed[1]["signing-key"] = str(tmp_path / own) if own else ""
     with pytest.raises(StudyError, match=f"site-0: .*client site-1 .*{reason}"):
@@ -304,6 +377,19 @@ def test_every_message_survives_flowers_serialisation(lost):
 def test_settings_that_protect_nobody_are_refused():
     with pytest.raises(ValueError, match="more than half"):
         gather(5, secure=SecureSum(threshold=2))
-    assert Plan(5, 4, 3).survivors == 3
+    with pytest.raises(StudyError, match="threshold 3 of 5 holders; this device wants at least 4"):
+        gather(5, secure=SecureSum(threshold=3))
+    with pytest.raises(StudyError, match="4 neighbours among 10 clients; at least 9"):
+        gather(10, secure=SecureSum(neighbours=4))
     # More neighbours than clients is the complete graph.
     check(gather(5, secure=SecureSum(neighbours=1000)), range(5))
+
+
+def test_a_device_can_want_a_higher_threshold():
+    found = gather(5, nodes=configs(5, node1={"fewest-share": 0.9}))
+    check(found, [0, 2, 3, 4])
+    assert "this device wants at least 5" in found.failures[1]
+    check(
+        gather(5, nodes=configs(5, node1={"fewest-share": 0.9}), secure=SecureSum(threshold=5)),
+        range(5),
+    )
