@@ -26,7 +26,8 @@ from apps.common.tables import DataError
 from privacy.device import log
 from privacy.device.codes import DeviceError, PrivacyRefused
 from privacy.device.policy import Policy, Wish
-from privacy.device.policy_file import whole_config
+from privacy.device.policy_file import OWNER_KEYS, whole_config
+from privacy.device.state import keep_policy
 from privacy.device.work import TimeIsUp, time_limit
 from strategies.core.exchange import content_bytes
 
@@ -89,6 +90,9 @@ class _Task:
         )
         policy = Policy.from_node_config(context.node_config)
         node = Node.of(context)
+        if node.state_path is not None:
+            mine = {k: v for k, v in context.node_config.items() if k in OWNER_KEYS}
+            keep_policy(node.state_path, mine)
         config = config_class(str(given.run_config["study"])).from_run_config(given.run_config)
         kind = self.message.metadata.message_type
         try:

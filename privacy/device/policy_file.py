@@ -174,7 +174,7 @@ def _misspelt(keys: tuple[str, ...]) -> str:
     for key in keys:
         if key in OWNER_KEYS or key in _OTHERS:
             continue
-        if close := difflib.get_close_matches(key, OWNER_KEYS, n=1, cutoff=0.85):
+        if close := difflib.get_close_matches(key, OWNER_KEYS, n=1, cutoff=0.8):
             return f"{key}: unknown in a node config; did you mean {close[0]!r}?"
     return ""
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .codes import PrivacyRefused
 
-LEDGER, SECRET, DATA = "ledger.json", "secret", "data.json"
+LEDGER, SECRET, DATA, POLICY = "ledger.json", "secret", "data.json", "policy.json"
 LEDGER_VERSION = 1
 SECRET_BYTES = 32
 
@@ -94,6 +95,27 @@ def deleted(folder: Path) -> PrivacyRefused:
         "spent is not known, so nothing is released. Put the ledger back from a copy; only if no "
         f"release was ever sent, delete {SECRET} too"
     )
+
+
+def keep_policy(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write down the policy in force, for the owner to see; it is never read to judge by."""
+    content = json.dumps(config, indent=1, sort_keys=True).encode()
+    path = folder / POLICY
+    try:
+        if not path.is_file() or path.read_bytes() != content:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_private(path, content)
+    except OSError:
+        pass  # whatever needs the folder says so
+
+
+def kept_policy(folder: Path) -> dict[str, Any]:
+    """Return the keys of the policy that was last in force; none where there was none."""
+    try:
+        found = json.loads((folder / POLICY).read_text())
+    except FileNotFoundError:
+        return {}
+    return dict(found)
 
 
 def write_private(path: Path, content: bytes) -> None:
