@@ -130,7 +130,7 @@ def in_words(config: Mapping[str, Any]) -> list[str]:
 
 
 def _sums(config: Mapping[str, Any]) -> str:
-    fewest, share = config.get("fewest-clients", 3), config.get("threshold-share", 2 / 3)
+    fewest, share = config.get("fewest-clients", 3), config.get("fewest-share", 2 / 3)
     peers = config.get("trusted-keys", "the server's word")
     return f"of at least {fewest} clients, threshold {share:.3g} of the holders, keys by {peers}"
 

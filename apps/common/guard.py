@@ -13,9 +13,12 @@ it failed. A simulated node is not guarded: its texts stay visible.
 from __future__ import annotations
 
 import logging
+import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context, Message
 
@@ -93,9 +96,12 @@ class _Task:
         if node.state_path is not None:
             mine = {k: v for k, v in context.node_config.items() if k in OWNER_KEYS}
             keep_policy(node.state_path, mine)
-        config = config_class(str(given.run_config["study"])).from_run_config(given.run_config)
         kind = self.message.metadata.message_type
+        settings = config_class(str(given.run_config["study"]))
         try:
+            # First: already to check a setting, a study may make as many things as it says.
+            policy.permit_numbers(whole_numbers(settings, given.run_config))
+            config = settings.from_run_config(given.run_config)
             policy.permit_run(wish(config))
             policy.permit_size(content_bytes(self.message.content))
         except PrivacyRefused as reason:
@@ -132,6 +138,22 @@ class _Task:
         except Exception:
             state = self.given.node_config.get("state-path")
             return Path(str(state)) if state else None
+
+
+def whole_numbers(settings: type[StudyConfig], run_config: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a run config says for settings that are whole numbers, before it is parsed."""
+    found = {}
+    for field in fields(settings):
+        key = field.name.rstrip("_").replace("_", "-")
+        value = run_config.get(f"{settings.study}.{key}")
+        if field.type == "int" and isinstance(value, str | int | float):
+            try:
+                found[key] = float(value)
+            except ValueError:
+                continue  # parsing it gives the error that names it
+            except OverflowError:
+                found[key] = math.inf
+    return found
 
 
 def wish(config: StudyConfig) -> Wish:

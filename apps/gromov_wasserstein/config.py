@@ -131,8 +131,8 @@ class GromovWassersteinConfig(StudyConfig):
 
     @property
     def tells_labels(self) -> bool:
-        """Whether clients tell the labels of their graphs."""
-        return self.share_labels
+        """Whether clients tell their graphs' labels; with ``sound`` a device asks its owner."""
+        return self.share_labels and self.privacy != "sound"
 
     @property
     def rate(self) -> float:

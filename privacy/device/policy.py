@@ -107,7 +107,7 @@ class Policy:
             methods=_some(given, "methods"),
             modes=("sound",) if strict else modes,
             clear_updates=given.get("clear-updates", not strict),
-            labels=given.get("labels", not strict),
+            labels=given.get("share-labels", not strict),
             names=tuple(given.get("names", ())),
             most_steps=given.get("most-steps", cls.most_steps),
             most_megabytes=float(given.get("most-megabytes", cls.most_megabytes)),
@@ -150,12 +150,17 @@ class Policy:
             )
         if wish.labels and not self.labels:
             raise PrivacyRefused(
-                "the run asks for labels; it must set share-labels=false, or the owner labels=true"
+                "the run asks for labels; either the run must set share-labels=false, or the owner "
+                "share-labels=true"
             )
-        for key, number in wish.numbers.items():
+        self.permit_numbers(wish.numbers)
+
+    def permit_numbers(self, numbers: Mapping[str, float]) -> None:
+        """Refuse settings that ask for too much work, also before they are looked at closer."""
+        for key, number in numbers.items():
             if number > self.most_steps:
                 raise PrivacyRefused(
-                    f"{key}={number}: more than this device's most-steps={self.most_steps}"
+                    f"{key}={number:.15g}: more than this device's most-steps={self.most_steps}"
                 )
 
     def permit_name(self, key: str, name: str) -> None:

@@ -80,10 +80,10 @@ KEYS: dict[str, Callable[[Any], str]] = {
     "methods": _words,
     "privacy": _modes,
     "clear-updates": _flag,
-    "labels": _flag,
+    "share-labels": _flag,
     "names": _words,
     "fewest-clients": _whole(3),
-    "threshold-share": _number(0.5, 1.0),
+    "fewest-share": _number(0.5, 1.0),
     "signing-key": _text,
     "trusted-keys": _text,
     "most-steps": _whole(1),
@@ -164,7 +164,7 @@ def whole_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if twice := sorted(set(content) & set(config)):
         raise PolicyError(f"{twice[0]} is in the node config and in {path}: keep one")
     rest = {key: value for key, value in config.items() if key != "policy"}
-    denied = {"privacy": ["sound"], "clear-updates": False, "labels": False}
+    denied = {"privacy": ["sound"], "clear-updates": False, "share-labels": False}
     return {**denied, **rest, **content, "policy-file": str(path)}
 
 
@@ -196,14 +196,14 @@ privacy = ["sound"]
 
 # Whether updates may be sent that are neither masked by secure aggregation nor counted above.
 clear-updates = false
-# Whether the labels of graphs may be told.
-labels = false
+# Whether the labels of graphs may be told, where a run asks for them.
+share-labels = false
 # Classes a run may name as package.module.Class, to be loaded and run here. None by default.
 names = []
 
-# Secure sums: the fewest clients, the share of holders that may open a secret, whom to believe.
+# Secure sums: the fewest clients, the smallest share of holders that opens a secret, whom to trust.
 fewest-clients = 5
-threshold-share = 0.67
+fewest-share = 0.67
 # signing-key = "/etc/trellis/key.pem"
 # trusted-keys = "/etc/trellis/peers.txt"
 

@@ -24,7 +24,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-from privacy.device.state import SECRET, SECRET_BYTES, begin
+from privacy.device.state import SECRET, begin
+from privacy.device.state import SECRET_BYTES as _SECRET_BYTES
 
 
 class NoiseSource(Protocol):
@@ -47,8 +48,8 @@ class SecretNoise:
     """Normal draws from a ChaCha20 stream; reproducible by whoever holds the 32-byte key only."""
 
     def __init__(self, key: bytes) -> None:
-        if len(key) != SECRET_BYTES:
-            raise ValueError(f"the key has {len(key)} bytes; {SECRET_BYTES} are needed")
+        if len(key) != _SECRET_BYTES:
+            raise ValueError(f"the key has {len(key)} bytes; {_SECRET_BYTES} are needed")
         # A key is used for one stream only, so the nonce carries nothing.
         self._stream = Cipher(algorithms.ChaCha20(key, b"\0" * 16), mode=None).encryptor()
 
@@ -73,7 +74,7 @@ class SecretNoise:
 
 def fresh_noise() -> SecretNoise:
     """Return noise from the operating system's entropy, never the same twice."""
-    return SecretNoise(secrets.token_bytes(SECRET_BYTES))
+    return SecretNoise(secrets.token_bytes(_SECRET_BYTES))
 
 
 def release_noise(secret: bytes, *description: str | bytes) -> SecretNoise:
@@ -90,7 +91,7 @@ def device_secret(folder: Path) -> bytes:
     begin(folder)
     path = folder / SECRET
     secret = path.read_bytes()
-    if len(secret) != SECRET_BYTES:
+    if len(secret) != _SECRET_BYTES:
         raise ValueError(
             f"{path} is damaged ({len(secret)} bytes). Delete it only if no release from this "
             "device was ever sent: a new secret means new noise, which spends budget again"
