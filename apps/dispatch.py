@@ -7,6 +7,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from apps import study_module
+from apps.common.guard import guarded
+from apps.common.node import is_simulated
 from apps.common.threads import one_blas_thread
 
 
@@ -14,11 +16,17 @@ class StudyClientApp(ClientApp):
     """A ClientApp that hands every message to the study of the run."""
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer one message."""
-        app: ClientApp = study_module(str(context.run_config["study"]), "client_app").app
-        # A product's last bits depend on the number of threads; every runtime uses one.
-        with one_blas_thread():
-            return app(message, context)
+        """Answer one message; on a device within what its owner allows, see `guard`."""
+        if is_simulated(context):
+            return _answer(message, context)
+        return guarded(message, context, _answer)
+
+
+def _answer(message: Message, context: Context) -> Message:
+    app: ClientApp = study_module(str(context.run_config["study"]), "client_app").app
+    # A product's last bits depend on the number of threads; every runtime uses one.
+    with one_blas_thread():
+        return app(message, context)
 
 
 client_app = StudyClientApp()

@@ -1,6 +1,7 @@
 """Mechanisms, accounting, secure aggregation, audits.
 
 `mechanisms` make noise that nobody else can draw, `accounting` says what releases add up to and
-refuses what goes beyond a device's budget, `secagg` gathers sums of which no summand is seen,
-`audit` attacks claims. Flower is imported in `secagg.client` only.
+refuses what goes beyond a device's budget, `device` is what its owner decides and what it says,
+`secagg` gathers sums of which no summand is seen, `audit` attacks claims. Flower is imported in
+`secagg.client` only.
 """

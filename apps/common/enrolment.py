@@ -8,7 +8,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from apps.common.node import Node
-from privacy.accounting.budget import PrivacyRefused
+from privacy.device import log
+from privacy.device.codes import REFUSED, PrivacyRefused
 
 Answer = Callable[[Message, Context], Message]
 
@@ -47,6 +48,10 @@ def introduction(
 
 
 def refusal(message: Message, node: Node, reason: PrivacyRefused) -> Message:
-    """Return that this device does not take part, and why."""
-    who = ConfigRecord({"name": node.name, "refused": str(reason)})
+    """Return that this client does not take part; why, a device tells its owner only."""
+    text = str(reason)
+    if not node.simulated:
+        log.note(node.state_path, "refused", reason=text)
+        text = REFUSED
+    who = ConfigRecord({"name": node.name, "refused": text})
     return Message(RecordDict({"client": who}), reply_to=message)

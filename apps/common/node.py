@@ -2,8 +2,9 @@
 
 Nothing here trusts the server. A real device is named by its own node config: ``data-path`` (its
 file), ``state-path`` (a folder it may write; beside the data where absent), optionally
-``partition-id`` and ``name``. Only a simulated node takes its data from the run config, and only a
-simulated node draws noise from the run's seed.
+``partition-id`` and ``name``, and what its owner allows (see `privacy.device.policy`). Only a
+simulated node takes its data from the run config, and only a simulated node draws noise from the
+run's seed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
+
+from privacy.device.policy_file import OWNER_KEYS
+from privacy.device.state import state_folder
 
 from .tables import DataError, client_sources, graph_folder, shared_dataset
 
@@ -52,9 +56,12 @@ class Node:
             path = Path(str(config["data-path"]))
             if not path.is_absolute():
                 raise DataError(f"data-path={str(path)!r}: give the absolute path in --node-config")
-            state = Path(str(config.get("state-path", path.parent / f".{path.stem}-trellis")))
             name = str(config.get("name", path.stem))
-            return cls(name, partition, path, simulated_state if simulated else state, simulated)
+            if simulated:
+                return cls(name, partition, path, simulated_state, True)
+            state = config.get("state-path")
+            folder = Path(str(state)) if state else state_folder(path)
+            return cls(name, partition, path, folder, False)
         if not simulated:
             raise DataError(
                 "this SuperNode names no data: start it with "
@@ -62,15 +69,15 @@ class Node:
             )
         if partition < 0:
             raise DataError("a simulated node needs partition-id in its node config")
-        folder = str(context.run_config.get("data", ""))
-        if not folder:
+        data = str(context.run_config.get("data", ""))
+        if not data:
             return cls(f"client-{partition + 1}", partition, None, simulated_state, True)
-        if shared_dataset(Path(folder)):
+        if shared_dataset(Path(data)):
             name = f"client-{partition + 1}"
-            return cls(name, partition, Path(folder), simulated_state, True, shared=True)
-        files = client_sources(Path(folder))
+            return cls(name, partition, Path(data), simulated_state, True, shared=True)
+        files = client_sources(Path(data))
         if partition >= len(files):
-            raise DataError(f"{folder}: {len(files)} files, none for partition {partition}")
+            raise DataError(f"{data}: {len(files)} files, none for partition {partition}")
         path = files[partition]
         return cls(path.stem, partition, path, simulated_state, True)
 
@@ -96,11 +103,19 @@ def data_stamp(node: Node) -> tuple[int, int] | None:
 def is_simulated(context: Context) -> bool:
     """Return whether this ClientApp runs in a simulation.
 
-    The in-process engine, or a device's owner, says so in the node config; Flower's simulation runs
-    ClientApps in Ray workers, which no SuperNode does. The server has no part in it.
+    A node config with anything of an owner's policy in it is a device's, whatever else is true.
+    Otherwise the in-process engine, or whoever owns the node, says ``simulation`` in the node
+    config. Flower's simulation runs ClientApps in Ray workers and gives them a partition and
+    nothing else: a node with data or a state of its own is never taken for one of those. The
+    server has no part in it.
     """
-    if context.node_config.get("simulation") is True:
+    config = context.node_config
+    if not OWNER_KEYS.isdisjoint(config):
+        return False
+    if config.get("simulation") is True:
         return True
+    if set(config) != {"partition-id", "num-partitions"}:
+        return False
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
 

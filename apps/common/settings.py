@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import import_module
@@ -18,6 +19,10 @@ from typing import Any, ClassVar, Self
 Scalar = str | int | float | bool
 
 PRIVACY_MODES = ("none", "paper", "sound")
+
+# On a device, what refuses a class that the run config names and the owner does not. Elsewhere
+# None: in a simulation and on a server whoever names the class also starts the run.
+permit_name: ContextVar[Callable[[str, str], None] | None] = ContextVar("permit_name", default=None)
 
 
 class ConfigError(ValueError):
@@ -42,6 +47,8 @@ class StudyConfig:
 
     study: ClassVar[str]
     methods: ClassVar[tuple[str, ...]]
+    # Settings that may name a class as package.module.Class.
+    class_settings: ClassVar[tuple[str, ...]] = ()
 
     rounds: int = 50
     tolerance: float = 1e-4
@@ -68,6 +75,16 @@ class StudyConfig:
         if not 0.0 < self.delta < 1.0:
             raise ConfigError(f"delta={self.delta}: must be between 0 and 1, both excluded")
         self.one_of("method", self.methods)
+
+    @property
+    def clear_updates(self) -> bool:
+        """Whether the server sees what a client computes, masked by nothing and counted nowhere."""
+        return self.privacy != "sound"
+
+    @property
+    def tells_labels(self) -> bool:
+        """Whether clients tell the labels of their data."""
+        return False
 
     def positive(self, name: str) -> None:
         """Refuse a value that is not a positive finite number."""
@@ -139,7 +156,12 @@ def class_by_name(key: str, name: str, built_in: Iterable[str]) -> type:
     ------
     ConfigError
         Where it is no such name, or the module or the class is not there; says which.
+    PrivacyRefused
+        On a device whose owner does not list it; nothing is imported then.
     """
+    permit = permit_name.get()
+    if permit is not None:
+        permit(key, name)
     module_name, _, class_name = name.rpartition(".")
     if not module_name:
         raise ConfigError(

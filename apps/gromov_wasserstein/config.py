@@ -52,6 +52,7 @@ class GromovWassersteinConfig(StudyConfig):
 
     study: ClassVar[str] = "gromov-wasserstein"
     methods: ClassVar[tuple[str, ...]] = ("fedavg", "fedprox")
+    class_settings: ClassVar[tuple[str, ...]] = ("model",)
 
     rounds: int = 20
     tolerance: float = 0.0
@@ -122,6 +123,16 @@ class GromovWassersteinConfig(StudyConfig):
                 "Euclidean distances; set distance='euclidean'"
             )
         self.downstream_names()
+
+    @property
+    def clear_updates(self) -> bool:
+        """Whether the server sees clients' weights, or embeddings without noise."""
+        return self.privacy != "sound" or not self.secure_aggregation
+
+    @property
+    def tells_labels(self) -> bool:
+        """Whether clients tell their graphs' labels; with ``sound`` a device asks its owner."""
+        return self.share_labels and self.privacy != "sound"
 
     @property
     def rate(self) -> float:

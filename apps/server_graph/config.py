@@ -44,6 +44,7 @@ class ServerGraphConfig(StudyConfig):
 
     study: ClassVar[str] = "server-graph"
     methods: ClassVar[tuple[str, ...]] = ("hybrid", "iid", "none", "masked", "fedavg")
+    class_settings: ClassVar[tuple[str, ...]] = ("loss",)
 
     rounds: int = 200
     tolerance: float = 0.0
@@ -120,6 +121,11 @@ class ServerGraphConfig(StudyConfig):
         if self.secure_aggregation == "auto":
             return self.method in ("hybrid", "masked")
         return self.secure_aggregation == "on"
+
+    @property
+    def clear_updates(self) -> bool:
+        """Whether a server sees its clients' updates one by one: the noise is between servers."""
+        return not self.masks_clients
 
     def sample_counts(self) -> list[int]:
         """Return the number of synthetic samples of every client."""

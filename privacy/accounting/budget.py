@@ -1,23 +1,20 @@
 """The device has the last word: a lifetime budget for its data, kept where only it can write.
 
-A device's owner sets in the node config
-
-    max-epsilon      the most that may ever be released about this data, over all runs
-    delta            the delta at which that is counted (1e-5 by default)
-    require-privacy  refuse runs without sound privacy, without setting a budget
-
-and the device refuses what exceeds it, whatever the server says. The ledger is a file in the
-device's state folder. A release is entered *before* it is made, durably, and confirmed after: a
-crash in between counts it as made, so the ledger never under-counts. A release that is made again
-(the same noise from the same secret, see `privacy.mechanisms.noise`) has the same name and counts
-once.
+The owner sets the budget (`privacy.device.policy`) and the device refuses what exceeds it, whatever
+the server says. The ledger is a file in the device's state folder. A release is entered *before* it
+is made, durably, and confirmed after: a crash in between counts it as made, so the ledger never
+under-counts. A release that is made again (the same noise from the same secret, see
+`privacy.mechanisms.noise`) has the same name and counts once. Every entry has the time, run, study
+and message it was made for; ``run-epsilon`` bounds what one run adds.
 
 All releases from this state folder count together, also where the data has changed meanwhile: rows
-that stayed are in both releases.
+that stayed are in both releases. A ledger that is gone while the device's secret is there was
+deleted: nothing is released then.
 
 Adversary: whoever sees everything this device ever released. Neighbouring: as the events say. Not
-covered: an owner who deletes the ledger, and data that is also used elsewhere. A device runs the
-code it is sent: who does not trust the server must check that code, this file included.
+covered: an owner who puts an older ledger back or deletes the whole folder, and data that is also
+used elsewhere. A device runs the code it is sent: who does not trust the server must check that
+code, this file included.
 """
 
 from __future__ import annotations
@@ -32,58 +29,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from privacy.device import log
+from privacy.device.codes import PrivacyRefused
+from privacy.device.policy import Policy
+from privacy.device.state import LEDGER, LEDGER_VERSION, SECRET, begin, deleted, write_private
+
 from .events import PrivacyEvent
 from .totals import total_epsilon
 
-VERSION = 1
-_FILE = "ledger.json"
-
-
-class PrivacyRefused(PermissionError):
-    """A release that this device does not allow; the message is meant for the server's log."""
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a device's owner allows.
-
-    Attributes
-    ----------
-    max_epsilon : lifetime budget; infinite where none is set
-    delta : where the budget is counted
-    require_privacy : whether a run without sound privacy is refused
-    """
-
-    max_epsilon: float = math.inf
-    delta: float = 1e-5
-    require_privacy: bool = False
-
-    @classmethod
-    def from_node_config(cls, config: Mapping[str, Any]) -> Policy:
-        """Read the owner's node config.
-
-        Raises
-        ------
-        ValueError
-            For a value that is no budget: a typing error must not become "no limit".
-        """
-        budget = _number(config, "max-epsilon", math.inf)
-        delta = _number(config, "delta", 1e-5)
-        if not budget > 0.0:
-            raise ValueError(f"max-epsilon={budget}: must be > 0")
-        if not 0.0 < delta < 1.0:
-            raise ValueError(f"delta={delta}: must be between 0 and 1, both excluded")
-        required = config.get("require-privacy", False)
-        if not isinstance(required, bool):
-            raise ValueError(f"require-privacy={required!r}: must be true or false")
-        return cls(budget, delta, required or math.isfinite(budget))
-
-    def permit(self, mode: str) -> None:
-        """Refuse a run whose ``privacy`` setting does not protect this device's data."""
-        if self.require_privacy and mode != "sound":
-            raise PrivacyRefused(
-                f"this device requires privacy='sound', the run asks for privacy={mode!r}"
-            )
+__all__ = ["DeviceLedger", "Policy", "PrivacyRefused"]
 
 
 @dataclass
@@ -107,6 +61,7 @@ class DeviceLedger:
         PrivacyRefused
             Where the total with this event exceeds ``max-epsilon``. Nothing is entered then.
         """
+        begin(self.folder)
         with self._locked():
             entries = self._read()
             if event.name in entries:
@@ -123,7 +78,15 @@ class DeviceLedger:
                     f"max-epsilon {self.policy.max_epsilon:g}; {spent:.4g} is spent by "
                     f"{len(known)} releases"
                 )
-            entries[event.name] = {"event": event.as_record(), "state": "reserved"}
+            occasion = log.occasion()
+            where = vars(occasion) if occasion else {}
+            self._check_run(event, entries, where.get("run", ""))
+            entries[event.name] = {
+                "event": event.as_record(),
+                "state": "reserved",
+                "time": log.now(),
+                **where,
+            }
             self._write(entries)
 
     def commit(self, name: str) -> None:
@@ -135,6 +98,9 @@ class DeviceLedger:
             if entries[name]["state"] != "released":
                 entries[name]["state"] = "released"
                 self._write(entries)
+                event = entries[name]["event"]
+                numbers = {key: event[key] for key in ("epsilon", "delta", "round")}
+                log.note(self.folder, "release", name=name, released=event["what"], **numbers)
 
     def events(self) -> list[PrivacyEvent]:
         """Return every release, made or reserved."""
@@ -144,14 +110,36 @@ class DeviceLedger:
         """Return the epsilon of all releases so far, at the policy's delta."""
         return total_epsilon(self.events(), self.policy.delta)
 
+    def entries(self) -> list[dict[str, Any]]:
+        """Return every release with its state, time, run, study and message, as it is kept."""
+        return list(self._read().values())
+
+    def _check_run(self, event: PrivacyEvent, entries: Mapping[str, Any], run: str) -> None:
+        """Refuse what would let one run add more than ``run-epsilon``."""
+        if math.isinf(self.policy.run_epsilon):
+            return
+        mine = [
+            PrivacyEvent.from_record(e["event"])
+            for e in entries.values()
+            if e.get("run", "") == run
+        ]
+        total = total_epsilon([*mine, event], self.policy.delta)
+        if total > self.policy.run_epsilon * (1.0 + 1e-9):
+            raise PrivacyRefused(
+                f"refused: this release (epsilon {event.epsilon:g}) would bring run {run} to "
+                f"epsilon {total:.4g}, above this device's run-epsilon {self.policy.run_epsilon:g}"
+            )
+
     def _read(self) -> dict[str, dict[str, Any]]:
-        path = self.folder / _FILE
+        path = self.folder / LEDGER
         if not path.is_file():
+            if (self.folder / SECRET).exists():
+                raise deleted(self.folder)
             return {}
         try:
             content = json.loads(path.read_text())
             entries: dict[str, dict[str, Any]] = content["entries"]
-            if content["version"] != VERSION:
+            if content["version"] != LEDGER_VERSION:
                 raise ValueError(f"version {content['version']}")
         except (ValueError, KeyError, TypeError) as error:
             # Starting afresh would forget what was spent.
@@ -161,31 +149,14 @@ class DeviceLedger:
         return entries
 
     def _write(self, entries: Mapping[str, Any]) -> None:
-        path = self.folder / _FILE
-        partial = self.folder / f".{_FILE}.{os.getpid()}"
-        with partial.open("w") as file:
-            json.dump({"version": VERSION, "entries": entries}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        # The folder too: a rename is only durable with it.
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        content = json.dumps({"version": LEDGER_VERSION, "entries": entries}, indent=1)
+        write_private(self.folder / LEDGER, content.encode())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep other processes of this device from reserving at the same time."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self.folder / ".lock").open("w") as file:
+        handle = os.open(self.folder / ".lock", os.O_CREAT | os.O_WRONLY, 0o600)
+        with os.fdopen(handle, "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-
-
-def _number(config: Mapping[str, Any], key: str, default: float) -> float:
-    value = config.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise ValueError(f"{key}={value!r}: must be a number")
-    return float(value)

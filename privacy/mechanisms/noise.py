@@ -16,7 +16,6 @@ from __future__ import annotations
 import builtins
 import hashlib
 import hmac
-import os
 import secrets
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +24,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-_SECRET_BYTES = 32
+from privacy.device.state import SECRET, begin
+from privacy.device.state import SECRET_BYTES as _SECRET_BYTES
 
 
 class NoiseSource(Protocol):
@@ -88,21 +88,12 @@ def release_noise(secret: bytes, *description: str | bytes) -> SecretNoise:
 
 def device_secret(folder: Path) -> bytes:
     """Return this device's secret, made on first use in ``folder``, readable by its owner only."""
-    path = folder / "secret"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        secret = path.read_bytes()
-        if len(secret) != _SECRET_BYTES:
-            raise ValueError(
-                f"{path} is damaged ({len(secret)} bytes). Delete it only if no release from this "
-                "device was ever sent: a new secret means new noise, which spends budget again"
-            ) from None
-        return secret
-    with os.fdopen(handle, "wb") as file:
-        secret = secrets.token_bytes(_SECRET_BYTES)
-        file.write(secret)
-        file.flush()
-        os.fsync(file.fileno())
+    begin(folder)
+    path = folder / SECRET
+    secret = path.read_bytes()
+    if len(secret) != _SECRET_BYTES:
+        raise ValueError(
+            f"{path} is damaged ({len(secret)} bytes). Delete it only if no release from this "
+            "device was ever sent: a new secret means new noise, which spends budget again"
+        )
     return secret

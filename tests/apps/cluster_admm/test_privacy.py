@@ -28,6 +28,7 @@ from sim.grid import LocalGrid, run_local
 from strategies.cluster_admm.strategy import ClusterAdmm
 from strategies.core import wire
 from strategies.core.base import StudyError
+from tests.apps.device_logs import reasons
 
 STUDY = "cluster-admm"
 SMALL = {
@@ -206,7 +207,8 @@ def test_a_device_whose_budget_is_spent_refuses_and_the_others_go_on(devices, tm
     assert answered[1] == list(range(1, allowed + 1))
     assert [len(answered[k]) for k in (0, 2, 3)] == [12, 12, 12]
     assert [client["failures"] for client in result.clients] == [0, 12 - allowed, 0, 0]
-    assert "above this device's max-epsilon 1.5" in result.clients[1]["last_failure"]
+    assert "device error E4" in result.clients[1]["last_failure"]
+    assert "above this device's max-epsilon 1.5" in reasons(tmp_path / "state-b")[0]
     assert any("Client b was left out" in note for note in result.notes)
     # Its own ledger and the run's agree, and one round more would have been too much.
     ledger = DeviceLedger(tmp_path / "state-b", Policy(max_epsilon=1.5))
@@ -236,12 +238,13 @@ def test_a_device_that_requires_privacy_takes_no_part_and_the_others_go_on(
     devices[2]["require-privacy"] = True
     result = start(devices, tmp_path / "out", privacy=privacy)
     assert [client["name"] for client in result.clients] == ["a", "b", "d"]
-    refused = f"c: this device requires privacy='sound', the run asks for privacy={privacy!r}"
-    assert any(refused in note for note in result.notes)
+    assert any("c: refused by the owner's policy (E4)" in note for note in result.notes)
+    reason = f"this device requires privacy='sound', the run asks for privacy={privacy!r}"
+    assert reasons(tmp_path / "state-c") == [reason]
     assert not (tmp_path / "state-c" / "ledger.json").exists()
     for node in devices:
         node["require-privacy"] = True
-    with pytest.raises(StudyError, match=r"0 of 4 clients could be enrolled.*a: this device"):
+    with pytest.raises(StudyError, match=r"0 of 4 clients could be enrolled.*a: refused by"):
         start(devices, tmp_path / "all", privacy=privacy)
     assert len(start(devices, tmp_path / "sound", privacy="sound").clients) == 4
 

@@ -51,7 +51,8 @@ def test_a_study_s_clients_and_its_server_use_one_blas_thread(monkeypatch, worke
 
     parts = {"server_app": SimpleNamespace(app=server), "client_app": SimpleNamespace(app=client)}
     monkeypatch.setattr(dispatch, "study_module", lambda study, part: parts[part])
-    run_local(dispatch.server_app, dispatch.client_app, [{}, {}], {"study": "x"}, workers=workers)
+    nodes = [{"simulation": True}, {"simulation": True}]
+    run_local(dispatch.server_app, dispatch.client_app, nodes, {"study": "x"}, workers=workers)
     assert seen == [{1}] * 3
     assert blas_threads() == {2}
 

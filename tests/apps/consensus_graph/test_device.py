@@ -13,6 +13,7 @@ from apps.common.runner import make_run_config
 from privacy.accounting.budget import DeviceLedger, Policy
 from sim.grid import run_local
 from strategies.core.base import StudyError
+from tests.apps.device_logs import reasons
 
 STUDY = "consensus-graph"
 
@@ -44,9 +45,10 @@ def test_a_run_without_privacy_is_refused_by_the_device_that_requires_it(devices
     assert result.status == "completed"
     assert [c["name"] for c in result.clients] == ["a", "c"]  # the others go on
     assert result.arrays["weights"].shape == (2, 10)
-    reason = "b: this device requires privacy='sound', the run asks for privacy='none'"
-    assert any(reason in note for note in result.notes)
-    assert reason in caplog.text
+    assert any("b: refused by the owner's policy (E4)" in note for note in result.notes)
+    assert "b: refused by the owner's policy (E4)" in caplog.text
+    (reason,) = reasons(tmp_path / "s-b")  # for its owner only
+    assert reason == "this device requires privacy='sound', the run asks for privacy='none'"
 
 
 def test_the_budget_is_for_life_over_all_runs(devices, tmp_path):
@@ -64,8 +66,10 @@ def test_the_budget_is_for_life_over_all_runs(devices, tmp_path):
     third = start(devices, tmp_path / "4", privacy="sound", epsilon=1.5)
     assert [c["name"] for c in third.clients] == ["b", "c"]
     (note,) = [n for n in third.notes if "refused" in n]
-    assert "a: refused: this release (epsilon 1.5) would bring the total to epsilon" in note
-    assert "max-epsilon 2" in note
+    assert "a: refused by the owner's policy (E4)" in note
+    (reason,) = reasons(tmp_path / "s-a")
+    assert "refused: this release (epsilon 1.5) would bring the total to epsilon" in reason
+    assert "max-epsilon 2" in reason
     # What was refused is not spent: a smaller wish is granted.
     assert len(start(devices, tmp_path / "5", privacy="sound", epsilon=0.2).clients) == 3
     ledger = DeviceLedger(tmp_path / "s-a", Policy(2.0, 1e-5, True))
@@ -92,8 +96,9 @@ def test_where_all_refuse_the_server_is_told_why(devices, tmp_path):
 
 def test_a_budget_that_is_none_is_named(devices, tmp_path):
     devices[2]["max-epsilon"] = "much"
-    with pytest.raises(StudyError, match="max-epsilon='much': must be a number"):
+    with pytest.raises(StudyError, match="device error E1"):
         start(devices, tmp_path / "out", privacy="sound")
+    assert "max-epsilon='much': must be a number" in reasons(tmp_path / "s-c")[0]
 
 
 def test_the_server_never_sees_a_fingerprint_of_the_data(devices, tmp_path):

@@ -78,12 +78,15 @@ def test_a_file_that_is_gone_when_the_client_looks_is_named(tmp_path):
     import apps
     from apps.common.runner import make_run_config
     from sim.grid import run_local
+    from tests.apps.device_logs import reasons
 
     np.savez(tmp_path / "a.npz", X=np.random.default_rng(0).normal(size=(20, 4)))
     nodes = [{"data-path": str(tmp_path / name)} for name in ("a.npz", "gone.csv")]
     run_config = make_run_config(STUDY, {"clients": 2}) | {"out": str(tmp_path / "out")}
-    with pytest.raises(StudyError, match=r"gone\.csv: cannot be read \(No such file"):
+    with pytest.raises(StudyError, match="device error E2"):
         run_local(apps.server_app, apps.client_app, nodes, run_config)
+    (reason,) = reasons(tmp_path / ".gone-trellis")
+    assert "gone.csv: cannot be read (No such file" in reason
 
 
 def test_fewer_files_than_clients(tmp_path, capsys):

@@ -12,6 +12,7 @@ from apps.common.runner import make_run_config
 from apps.common.tables import Table
 from sim.grid import run_local
 from strategies.core.base import StudyError
+from tests.apps.device_logs import reasons
 from tests.apps.joint_precision.overhearing import (
     SMALL,
     SOUND,
@@ -71,7 +72,8 @@ def test_a_device_refuses_what_its_budget_does_not_hold_by_name(devices, tmp_pat
     result = start(devices, tmp_path / "out", privacy="sound", epsilon=2.0)
     assert [client["name"] for client in result.clients] == ["a", "c"]
     assert result.arrays["sparse"].shape == (2, 5, 5)
-    assert any("b: refused" in note and "max-epsilon 1.5" in note for note in result.notes)
+    assert any("b: refused by the owner's policy (E4)" in note for note in result.notes)
+    assert "max-epsilon 1.5" in reasons(tmp_path / "s-b")[0]
     assert len(start(devices, tmp_path / "2", privacy="sound", epsilon=1.0).clients) == 3
 
 
@@ -79,23 +81,23 @@ def test_a_device_that_requires_privacy_refuses_a_run_without(devices, tmp_path)
     devices[2]["require-privacy"] = True
     result = start(devices, tmp_path / "out")
     assert [client["name"] for client in result.clients] == ["a", "b"]
-    assert any("c: this device requires privacy='sound'" in note for note in result.notes)
+    assert any("c: refused by the owner's policy (E4)" in note for note in result.notes)
+    assert "this device requires privacy='sound'" in reasons(tmp_path / "s-c")[0]
 
 
 def test_no_device_sends_its_raw_data(devices, tmp_path):
-    with pytest.raises(StudyError, match=r"a: method='pooled' asks for the raw data, which never"):
+    with pytest.raises(StudyError, match=r"a: refused by the owner's policy \(E4\)"):
         start(devices, tmp_path / "out", method="pooled")
+    assert "a: method='pooled' asks for the raw data, which never" in reasons(tmp_path / "s-a")[0]
     # Nor where the server asks for it in the middle of another method.
     run_config = make_run_config(STUDY, {"clients": 3})
     with pytest.raises(PermissionError, match="never leaves a device"):
         ask_client(run_config, devices[0], {"task": "data"})
 
 
-def test_raw_data_is_refused_where_privacy_is_required_in_a_simulation_too():
-    nodes = [
-        {"partition-id": i, "num-partitions": 2, "simulation": True, "require-privacy": i == 1}
-        for i in range(2)
-    ]
+def test_raw_data_is_refused_where_privacy_is_required_whatever_else_is_said(devices):
+    nodes = [{"partition-id": i, "num-partitions": 2, "simulation": True} for i in range(2)]
+    nodes[1] |= {**devices[1], "require-privacy": True}
     heard = overheard({**SMALL, "clients": 2, "method": "pooled"}, nodes=nodes)
     sent = [h[0] for h in heard if "arrays" in h[2].content]
     assert sent == [0]

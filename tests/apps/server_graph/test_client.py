@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -16,6 +18,7 @@ from sim.grid import LocalGrid
 from strategies.core import wire
 from strategies.core.enrolment import enrol
 from strategies.core.secure import SecureSum
+from tests.apps.device_logs import reasons
 
 OPEN = {"clients": 4, "servers": 2, "method": "none", "samples": "30"}
 
@@ -168,15 +171,17 @@ def test_a_device_that_requires_privacy_refuses_at_enrolment_and_after(devices):
     with grid_of({**OPEN, "clients": 3}, devices) as grid:
         enrolled = enrol(grid, 3, 5.0, 5.0)
         assert [c.name for c in enrolled.clients] == ["site0"]
-        assert "site1: this device requires privacy='sound'" in enrolled.refusals[0]
+        assert "site1: refused by the owner's policy (E4)" in enrolled.refusals[0]
+        state = Path(str(devices[1]["data-path"])).parent
+        assert "this device requires privacy='sound'" in reasons(state / ".site1-trellis")[0]
         # A server that leaves enrolment out gets nothing either.
         with pytest.raises(RuntimeError, match="this device requires privacy='sound'"):
             ask(grid, 1, np.zeros(2))
     with grid_of({**OPEN, "clients": 3, **private}, devices) as grid:
         enrolled = enrol(grid, 3, 5.0, 5.0)
         assert [c.name for c in enrolled.clients] == ["site0", "site1"]
-        assert "max-epsilon 3" in enrolled.refusals[0]
-        assert "require-privacy=true" in enrolled.refusals[0]
+        assert "max-epsilon 3" in reasons(state / ".site2-trellis")[-1]
+        assert "require-privacy=true" in reasons(state / ".site2-trellis")[-1]
         assert ask(grid, 1, np.zeros(2)).shape == (2,)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from apps.server_graph.losses import LeastSquares, Logistic
 from apps.server_graph.problem import draw_batches
 from sim.grid import run_local
 from strategies.core.base import StudyError
+from tests.apps.device_logs import reasons
 from tests.apps.server_graph.federations import OPEN, QUADRATIC, SMALL, STUDY, far, study
 
 # --- a common Hessian: exact --------------------------------------------------------------------
@@ -244,13 +246,19 @@ def test_a_node_config_says_whose_client_a_device_is_and_a_wrong_one_is_named(tm
     result = in_process(settings, nodes, tmp_path / "out")
     homes = dict(zip([c["name"] for c in result.clients], result.arrays["homes"], strict=True))
     assert homes == {"site0": 1, "site1": 0, "site2": 1, "site3": 1}
+
+    def told():
+        return reasons(tmp_path / ".site3-trellis")
+
     for wrong in (2, "two"):
         bad = [*nodes[:3], {**nodes[3], "server": wrong}]
-        with pytest.raises(StudyError, match=f"site3.*server={wrong!r}.* numbered from 0 to 1"):
+        with pytest.raises(StudyError, match="device error E"):
             in_process(settings, bad, tmp_path / "bad")
+        assert re.search(f"site3.*server={wrong!r}.* numbered from 0 to 1", told()[-1])
     silent = [*nodes[:3], {"data-path": nodes[3]["data-path"]}]
-    with pytest.raises(StudyError, match="site3: which server is it a client of"):
+    with pytest.raises(StudyError, match="device error E"):
         in_process(settings, silent, tmp_path / "silent")
+    assert "site3: which server is it a client of" in told()[-1]
 
 
 def test_a_client_missing_in_assignment_csv_is_named(tmp_path):

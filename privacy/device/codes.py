@@ -1,0 +1,40 @@
+"""What a device says when something goes wrong: a code, and nothing else.
+
+Flower sends the text of an exception to the server, and a text may quote a cell of the data. So on
+a device every failure becomes `DeviceError`, whose text depends on its code only; what happened
+stands in the device's log. Codes say *where* it failed. Under ``privacy = "sound"`` everything that
+may depend on the data has one code: that a file has a text where a number should be, and that a
+solver did not converge, look the same from outside.
+
+Adversary: the server, which sees every reply. Not covered: how long a device took.
+"""
+
+from __future__ import annotations
+
+CODES = {
+    "E1": "the run's settings or this device's node config are not valid",
+    "E2": "the data cannot be read or used (told in runs with privacy='none' only)",
+    "E3": "the data cannot be used, the computation failed, or it took too long",
+    "E4": "refused by the owner's policy",
+    "E5": "secure aggregation was stopped by this device",
+    "E9": "anything else",
+}
+
+REFUSED = "refused by the owner's policy (E4); its owner finds the reason in the device's log"
+
+
+class DeviceError(RuntimeError):
+    """All that a server hears of a failure on a device.
+
+    Parameters
+    ----------
+    code : one of `CODES`
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"device error {code}; its owner finds the details in the device's log")
+        self.code = code
+
+
+class PrivacyRefused(PermissionError):
+    """A run or a release that this device does not allow; its text is for the device's owner."""

@@ -1,0 +1,214 @@
+"""The owner's policy as a file: its keys, how each is checked, and an example.
+
+A flat TOML; every key may be absent. The same keys may stand in the node config one by one, where
+Flower allows their type. A key that is unknown, of the wrong type, or in both places is an error
+that names it: a typing error must never become "no limit".
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+MODES = ("none", "paper", "sound")
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be read; the text names file, key and what to do."""
+
+
+def _number(least: float, most: float = math.inf) -> Callable[[Any], str]:
+    def wrong(value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            return "must be a number"
+        if not least < value <= most:
+            limits = f"must be > {least:g}"
+            return limits if math.isinf(most) else f"{limits} and at most {most:g}"
+        return ""
+
+    return wrong
+
+
+def _delta(value: Any) -> str:
+    if problem := _number(-math.inf)(value):
+        return problem
+    return "" if 0.0 < value < 1.0 else "must be between 0 and 1, both excluded"
+
+
+def _whole(least: int) -> Callable[[Any], str]:
+    def wrong(value: Any) -> str:
+        good = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        return "" if good else f"must be a whole number >= {least}"
+
+    return wrong
+
+
+def _flag(value: Any) -> str:
+    return "" if isinstance(value, bool) else "must be true or false"
+
+
+def _text(value: Any) -> str:
+    return "" if isinstance(value, str) and value else "must be a text"
+
+
+def _words(value: Any) -> str:
+    good = isinstance(value, list) and all(isinstance(word, str) and word for word in value)
+    return "" if good else 'must be a list of texts, as ["one", "two"]'
+
+
+def _modes(value: Any) -> str:
+    if problem := _words(value):
+        return problem
+    strangers = [word for word in value if word not in MODES]
+    if strangers or not value:
+        return f"must list some of {', '.join(MODES)}"
+    return ""
+
+
+# What each key is, and why a value is wrong for it.
+KEYS: dict[str, Callable[[Any], str]] = {
+    "max-epsilon": _number(0.0),
+    "run-epsilon": _number(0.0),
+    "delta": _delta,
+    "require-privacy": _flag,
+    "studies": _words,
+    "methods": _words,
+    "privacy": _modes,
+    "clear-updates": _flag,
+    "share-labels": _flag,
+    "names": _words,
+    "fewest-clients": _whole(3),
+    "fewest-share": _number(0.5, 1.0),
+    "signing-key": _text,
+    "trusted-keys": _text,
+    "most-steps": _whole(1),
+    "most-megabytes": _number(0.0),
+    "most-seconds": _number(0.0, 604_800.0),
+}
+# A node config with one of these is a device's, whatever else it says.
+OWNER_KEYS = frozenset({"policy", "policy-file", *KEYS})
+# What a node config may hold besides; only to tell typing errors from other keys.
+_OTHERS = ("data-path", "state-path", "name", "partition-id", "num-partitions", "simulation")
+
+
+def check(key: str, value: Any) -> None:
+    """Refuse a value that a key cannot have."""
+    if problem := KEYS[key](value):
+        raise PolicyError(f"{key}={value!r}: {problem}")
+
+
+def read_policy(path: Path) -> dict[str, Any]:
+    """Return the checked keys of a policy file.
+
+    Raises
+    ------
+    PolicyError
+        Names the file, the key and what is wrong with it.
+    """
+    try:
+        stamp = path.stat()
+        return dict(_parsed(path, stamp.st_mtime_ns, stamp.st_size))
+    except OSError as error:
+        raise PolicyError(f"policy={str(path)!r} cannot be read: {error.strerror}") from None
+
+
+@lru_cache(maxsize=8)
+def _parsed(path: Path, _time: int, _size: int) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise PolicyError(f"{path}: no TOML: {error}") from None
+    for key, value in content.items():
+        if key not in KEYS:
+            close = difflib.get_close_matches(key, KEYS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(KEYS)}"
+            raise PolicyError(f"{path}: unknown key {key!r}; {hint}")
+        try:
+            check(key, value)
+        except PolicyError as error:
+            raise PolicyError(f"{path}: {error}") from None
+    uncounted = [mode for mode in content.get("privacy", []) if mode != "sound"]
+    for key in ("max-epsilon", "run-epsilon", "require-privacy"):
+        if uncounted and content.get(key):
+            raise PolicyError(
+                f"{path}: privacy allows {uncounted[0]!r}, which no budget counts; leave out "
+                f"{key} or {uncounted[0]!r}"
+            )
+    return content
+
+
+def whole_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node config with the keys of its policy file in it, and what the file leaves out.
+
+    A file that is given denies what it does not name: modes other than ``sound``, labels, updates
+    in the clear.
+
+    Raises
+    ------
+    PolicyError
+        Where the file cannot be used, or a key is given twice or looks misspelt.
+    """
+    if problem := _misspelt(tuple(config)):
+        raise PolicyError(problem)
+    if "policy" not in config:
+        return dict(config)
+    path = Path(str(config["policy"]))
+    if not path.is_absolute():
+        raise PolicyError(f"policy={str(path)!r}: give the absolute path in --node-config")
+    content = read_policy(path)
+    if twice := sorted(set(content) & set(config)):
+        raise PolicyError(f"{twice[0]} is in the node config and in {path}: keep one")
+    rest = {key: value for key, value in config.items() if key != "policy"}
+    denied = {"privacy": ["sound"], "clear-updates": False, "share-labels": False}
+    return {**denied, **rest, **content, "policy-file": str(path)}
+
+
+@lru_cache(maxsize=64)
+def _misspelt(keys: tuple[str, ...]) -> str:
+    """Return what is wrong with a key of a node config that is nearly one of the owner's."""
+    for key in keys:
+        if key in OWNER_KEYS or key in _OTHERS:
+            continue
+        if close := difflib.get_close_matches(key, OWNER_KEYS, n=1, cutoff=0.8):
+            return f"{key}: unknown in a node config; did you mean {close[0]!r}?"
+    return ""
+
+
+EXAMPLE = """\
+# What the owner of this device allows, whatever a server asks. Name this file in the SuperNode's
+# node config: policy="/absolute/path/of/this/file". Every key may be left out.
+
+# The most that may ever be released about this data, over all runs, counted at this delta.
+max-epsilon = 3.0
+delta = 1e-5
+# The most that one run may add to it.
+run-epsilon = 1.0
+
+# Runs this device takes part in. Left out, studies and methods are any; privacy is "sound" only.
+studies = ["consensus-graph", "joint-precision", "cluster-admm"]
+methods = ["fedgl", "group", "fused", "pgfl"]
+privacy = ["sound"]
+
+# Whether updates may be sent that are neither masked by secure aggregation nor counted above.
+clear-updates = false
+# Whether the labels of graphs may be told, where a run asks for them.
+share-labels = false
+# Classes a run may name as package.module.Class, to be loaded and run here. None by default.
+names = []
+
+# Secure sums: the fewest clients, the smallest share of holders that opens a secret, whom to trust.
+fewest-clients = 5
+fewest-share = 0.67
+# signing-key = "/etc/trellis/key.pem"
+# trusted-keys = "/etc/trellis/peers.txt"
+
+# What one message may cost: any whole number among a run's settings, its size, its seconds.
+most-steps = 10000
+most-megabytes = 200
+most-seconds = 600
+"""

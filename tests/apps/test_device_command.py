@@ -1,0 +1,75 @@
+"""``trellis device``: what an owner reads about their device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import Message, RecordDict
+
+import apps
+from apps.command import main
+from apps.common.settings import config_class
+from sim.grid import LocalGrid
+
+
+@pytest.fixture
+def node(tmp_path):
+    np.savez(tmp_path / "x.npz", X=np.random.default_rng(0).standard_normal((100, 5)))
+    policy = tmp_path / "policy.toml"
+    assert main(["device", "policy", "--example", str(policy)]) == 0
+    state = str(tmp_path / "state")
+    return {"data-path": str(tmp_path / "x.npz"), "state-path": state, "policy": str(policy)}
+
+
+def enrol(node, **settings):
+    config = config_class("consensus-graph").from_settings(settings)
+    run_config = {"study": "consensus-graph", "seed": 1, "out": "", **config.run_config()}
+    with LocalGrid(apps.client_app, [node], run_config) as grid:
+        messages = [Message(RecordDict(), n, "query.enrol") for n in grid.get_node_ids()]
+        list(grid.send_and_receive(messages))
+        return str(grid.run.run_id)
+
+
+def says(capsys, *arguments, code=0):
+    capsys.readouterr()
+    assert main(["device", *map(str, arguments)]) == code
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_an_owner_reads_the_policy_the_ledger_and_the_log(node, tmp_path, capsys):
+    good = enrol(node, privacy="sound", epsilon=0.5)
+    bad = enrol(node, privacy="none")
+    state = tmp_path / "state"
+    for path in (node["policy"], state):
+        words = says(capsys, "policy", path)
+        assert "at most epsilon 3 over all runs, at most 1 by one run" in words
+        assert "Classes that a run may name: none." in words
+        assert "at least 5 clients" in words
+    words = says(capsys, "ledger", state)
+    assert f"consensus-graph, run {good}" in words
+    assert "all: 1 releases, epsilon 0.5 at delta 1e-05" in words
+    assert "the owner allows epsilon 3" in words
+    words = says(capsys, "log", state)
+    assert f"enrolled consensus-graph run {good} query.enrol" in words
+    assert f"refused consensus-graph run {bad} query.enrol" in words
+    assert "this device requires privacy='sound'" in words
+    assert "release" not in says(capsys, "log", state, "--last", 1)
+
+
+def test_errors_are_shown_with_code_and_trace(node, tmp_path, capsys):
+    enrol({**node, "data-path": str(tmp_path / "gone.csv")}, privacy="sound")
+    words = says(capsys, "log", tmp_path / "state")
+    assert "[E3: the data cannot be used, the computation failed" in words
+    assert "gone.csv" in words
+    assert "Traceback" not in words
+    assert "Traceback" in says(capsys, "log", tmp_path / "state", "--traces")
+
+
+def test_mistakes_are_told(node, tmp_path, capsys):
+    assert "File exists" in says(capsys, "policy", "--example", node["policy"], code=1)
+    assert "no such folder" in says(capsys, "ledger", tmp_path / "nowhere", code=1)
+    assert "no such folder" in says(capsys, "log", tmp_path / "nowhere", code=1)
+    assert "cannot be read" in says(capsys, "policy", tmp_path / "nowhere.toml", code=1)
+    (tmp_path / "bad.toml").write_text("max-epsilom = 1")
+    assert "did you mean 'max-epsilon'" in says(capsys, "policy", tmp_path / "bad.toml", code=1)
+    assert "nothing has happened" in says(capsys, "log", tmp_path)

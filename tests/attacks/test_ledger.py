@@ -1,0 +1,107 @@
+"""Attacks on a device's ledger: races, and numbers that a server chooses."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+
+import numpy as np
+import pytest
+from flwr.app import Message, RecordDict
+
+import apps
+from apps.common.settings import config_class
+from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from privacy.accounting.events import PrivacyEvent
+from privacy.mechanisms.gaussian import gaussian_sigma
+from sim.grid import LocalGrid
+
+
+def _reserve(arguments):
+    folder, number = arguments
+    sigma = gaussian_sigma(1.0, 1e-5, 1.0)
+    try:
+        DeviceLedger(folder, Policy(1.2, 1e-5, True)).reserve(
+            PrivacyEvent(f"e{number}", "x", 0, 1.0, 1e-5, sigma, 1.0)
+        )
+    except PrivacyRefused:
+        return False
+    return True
+
+
+def test_of_many_processes_on_a_fresh_device_one_gets_the_last_of_the_budget(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        for turn in range(3):
+            folder = tmp_path / str(turn)
+            granted = pool.map(_reserve, [(folder, n) for n in range(9)], chunksize=1)
+            assert sum(granted) == 1
+
+
+def enrol(node, settings):
+    config = config_class("consensus-graph").from_settings({"privacy": "sound", **settings})
+    run_config = {"study": "consensus-graph", "seed": 1, "out": "", **config.run_config()}
+    with LocalGrid(apps.client_app, [node], run_config) as grid:
+        messages = [Message(RecordDict(), n, "query.enrol") for n in grid.get_node_ids()]
+        (reply,) = grid.send_and_receive(messages)
+    return not reply.has_error() and "refused" not in reply.content["client"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"delta": 0.9999999}, {"epsilon": 1e-9, "delta": 0.999}, {"epsilon": 1e300},
+        {"clip": 1e-308}, {"clip": 1e307}, {"delta": 1e-300}, {"privacy": "none"},
+        {"privacy": "paper", "local-steps": 3},
+    ],
+)  # fmt: skip
+def test_no_number_of_the_server_s_takes_more_than_the_budget(settings, tmp_path):
+    np.savez(tmp_path / "x.npz", X=np.random.default_rng(0).standard_normal((100, 5)))
+    state = tmp_path / "s"
+    node = {"data-path": str(tmp_path / "x.npz"), "state-path": str(state), "max-epsilon": 1.0}
+    try:
+        enrolled = enrol(node, {"epsilon": 0.5, **settings})
+    except ValueError:
+        return  # no valid settings: the device would not get so far
+    ledger = DeviceLedger(state, Policy(1.0, 1e-5, True))
+    if enrolled:
+        (event,) = ledger.events()
+        assert event.sigma > 0.0
+        assert ledger.spent() <= 1.0 + 1e-9
+    else:
+        assert ledger.events() == []
+
+
+def test_renaming_the_data_does_not_reset_its_budget(tmp_path):
+    path = tmp_path / "ward.npz"
+    np.savez(path, X=np.random.default_rng(0).standard_normal((100, 5)))
+    assert enrol({"data-path": str(path), "max-epsilon": 1.0}, {"epsilon": 0.9})
+    moved = path.rename(tmp_path / "clinic.npz")
+    assert not enrol({"data-path": str(moved), "max-epsilon": 1.0}, {"epsilon": 0.91})
+    assert not enrol({"data-path": str(moved), "max-epsilon": 1.0}, {"epsilon": 0.92})
+    assert len(DeviceLedger(tmp_path / ".ward-trellis").events()) == 1
+
+
+def test_a_deleted_ledger_does_not_reset_a_budget(tmp_path):
+    path, state = tmp_path / "ward.npz", tmp_path / "s"
+    np.savez(path, X=np.random.default_rng(0).standard_normal((100, 5)))
+    node = {"data-path": str(path), "state-path": str(state), "max-epsilon": 1.0}
+    assert enrol(node, {"epsilon": 0.9})
+    for file in state.iterdir():
+        if file.name != "secret":
+            file.unlink()
+    for epsilon in (0.9, 0.5):
+        assert not enrol(node, {"epsilon": epsilon})
+
+
+def test_a_run_s_part_holds_from_end_to_end(tmp_path):
+    path, state = tmp_path / "ward.npz", tmp_path / "s"
+    np.savez(path, X=np.random.default_rng(0).standard_normal((100, 5)))
+    (tmp_path / "policy.toml").write_text("max-epsilon = 5.0\nrun-epsilon = 0.7\n")
+    node = {"data-path": str(path), "state-path": str(state), "policy": f"{tmp_path}/policy.toml"}
+    assert not enrol(node, {"epsilon": 0.8})
+    assert enrol(node, {"epsilon": 0.6})
+    assert enrol(node, {"epsilon": 0.65})
+    entries = json.loads((state / "ledger.json").read_text())["entries"].values()
+    assert len({entry["run"] for entry in entries}) == 2
+    assert {entry["study"] for entry in entries} == {"consensus-graph"}
+    assert all(entry["time"] and entry["message"] for entry in entries)
