@@ -23,7 +23,7 @@ import numpy as np
 from flwr.app import Context
 
 from apps.common.node import Node
-from apps.common.release import Release, Statistic
+from apps.common.release import Release, Statistic, noise_of
 from apps.common.results import write_atomically
 from apps.common.seeds import generator
 from apps.common.tables import Table
@@ -105,7 +105,7 @@ def release_statistic(
         sensitivity(config.clip, count),
         config.epsilon,
         config.delta,
-        config.noise,
+        noise_of(config.noise, node),
         details=f"clip {config.clip!r}",
     )
     return Statistic(release.of(z, table, node, seed, policy), count, (release.event,))

@@ -34,7 +34,7 @@ from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from apps.common.node import Node
-from apps.common.release import Release, Statistic
+from apps.common.release import Release, Statistic, noise_of
 from apps.common.tables import DataError, Table
 from privacy.accounting.budget import Policy
 from privacy.mechanisms.gaussian import gaussian_sigma
@@ -186,15 +186,17 @@ def release_correlation(
     if config.privacy != "sound":
         matrix = correlation(table.values, config.correlation, table.columns)
         return Correlation.of(*_positive(config, matrix, count, table.source), count)
-    release = tau_release(config, p, count)
+    release = tau_release(config, p, count, noise_of(config.noise, node))
     tau = _triangle(kendall(table.values, variant="a", columns=table.columns))
     noisy = _symmetric(release.of(tau, table, node, seed, policy))
     matrix, smallest = _positive(config, correlation_from_tau(noisy), count, table.source)
     return Correlation(matrix, smallest, Statistic(_triangle(matrix), count, (release.event,)))
 
 
-def tau_release(config: JointPrecisionConfig, variables: int, count: int) -> Release:
-    """Return the one release of a client with ``count`` samples."""
+def tau_release(
+    config: JointPrecisionConfig, variables: int, count: int, noise: str = "gaussian"
+) -> Release:
+    """Return the one release of a client with ``count`` samples; ``noise`` see `noise_of`."""
     return Release(
         config.study,
         f"Kendall's tau of {variables} variables, {count} samples",
@@ -202,7 +204,7 @@ def tau_release(config: JointPrecisionConfig, variables: int, count: int) -> Rel
         sensitivity(variables, count),
         config.epsilon,
         config.delta,
-        config.noise,
+        noise,
     )
 
 
