@@ -102,10 +102,7 @@ def statistic(signals: Matrix, clip: float | None = None) -> Vector:
     for start in range(0, count, rows):
         block = np.asarray(signals[start : start + rows], dtype=np.float64)
         # Differences do not see a signal's mean; taking it out avoids cancellation in G.
-        if clip is None:
-            block = block - block.mean(axis=1, keepdims=True)
-        else:
-            block = _clipped(block, clip)
+        block = block - _means(block) if clip is None else _clipped(block, clip)
         gram += block.T @ block
     diagonal = np.diagonal(gram)
     z = edge_vector(diagonal[:, None] + diagonal[None, :] - 2.0 * gram) / count
@@ -113,11 +110,11 @@ def statistic(signals: Matrix, clip: float | None = None) -> Vector:
 
 
 def _clipped(block: Matrix, clip: float) -> Matrix:
-    """Return centred signals, scaled so that no vector of squared differences is beyond ``clip``."""
+    """Return the signals, centred and scaled to squared differences of norm ``clip`` at most."""
     largest = np.max(np.abs(block), axis=1, initial=0.0)
     odd = (largest > 0.0) & ~((largest >= _SAFE_RANGE[0]) & (largest <= _SAFE_RANGE[1]))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # of the odd rows
-        centred = block - block.mean(axis=1, keepdims=True)
+        centred = block - _means(block)
         norms = np.maximum(_distance_norms(centred), 1e-300)
         centred *= np.sqrt(np.minimum(1.0, clip / norms))[:, None]
     if odd.any():
@@ -134,11 +131,15 @@ def _clipped_with_care(block: Matrix, clip: float) -> Matrix:
     exponent = np.frexp(np.max(np.abs(block), axis=1))[1]
     unit = np.ldexp(block, -exponent[:, None])
     for _ in range(2):  # the second takes out what rounding left of the mean
-        unit -= unit.mean(axis=1, keepdims=True)
+        unit -= _means(unit)
     norms = _distance_norms(unit)
     with np.errstate(over="ignore", divide="ignore"):
         scale = np.minimum(np.ldexp(1.0, exponent), np.sqrt(clip / norms))
     return np.where(norms[:, None] > 0.0, unit * np.where(norms > 0.0, scale, 0.0)[:, None], 0.0)
+
+
+def _means(block: Matrix) -> Matrix:
+    return np.asarray(block.mean(axis=1, keepdims=True), dtype=np.float64)
 
 
 def _distance_norms(centred: Matrix) -> Vector:
