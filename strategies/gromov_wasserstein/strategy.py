@@ -58,8 +58,8 @@ class FederatedGnn(SumStrategy):
     """One model for all clients (methods ``fedavg`` and ``fedprox``), then their embeddings.
 
     A client replies with c w, c, c times its mean loss, and, of the weights that it was *sent*, its
-    numbers of items and of hits in each of `SPLITS`. Devices under sound privacy send zeros for loss,
-    items and hits, and a c that does not depend on their labels.
+    numbers of items and of hits in each of `SPLITS`. Devices under sound privacy send zeros
+    for loss, items and hits, and a c that does not depend on their labels.
 
     Parameters
     ----------

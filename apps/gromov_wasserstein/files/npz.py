@@ -78,7 +78,7 @@ def read_graphs(path: Path, *, symmetrise: bool = False, tolerant: bool = False)
 
 
 def _mended(path: Path, found: dict[str, NDArray[Any]], sizes: Integers) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file without what single graphs have wrong; shapes are not looked at."""
+    """Return the arrays of a file without what single graphs have wrong; shapes stay."""
     kept = dict(found)
     pairs = np.asarray(found["edges"])
     if pairs.ndim == 2 and pairs.shape[1] == 2 and pairs.dtype.kind in "iu":
