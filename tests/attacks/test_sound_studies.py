@@ -11,12 +11,12 @@ import json
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 import apps
 from apps import run
 from apps.common.runner import make_run_config
-from apps.consensus_graph.client_app import app as graph_app
+from apps.consensus_graph.client_app import summands
 from apps.consensus_graph.config import ConsensusGraphConfig
 from apps.consensus_graph.data import synthetic_table
 from apps.consensus_graph.problem import statistic
@@ -99,7 +99,8 @@ def neighbours():
     yield "missing cell", good, rows + "7,,4,5\n"
     yield "short row", good, rows + "7,1\n"
     yield "long row", good, rows + "7,1,4,5,6,7\n"
-    yield "open quote", "a,b,c,d\n7,1,4,5\n2,1,5,7\n4,9,1,2\n", 'a,b,c,d\n7,"1,4,5\n2,1,5,7\n4,9,1,2\n'
+    rest = "2,1,5,7\n4,9,1,2\n"
+    yield "open quote", "a,b,c,d\n7,1,4,5\n" + rest, 'a,b,c,d\n7,"1,4,5\n' + rest
     yield "text array", plain.astype(str), with_last(plain.astype(str), ["x", "1", "", "2"])
 
 
@@ -165,9 +166,7 @@ def test_no_scale_a_server_picks_makes_one_record_show(study, extreme, tmp_path)
     for number, odd in enumerate((0.0, 1e300, 1e-82)):
         values = np.random.default_rng(2).standard_normal((20, 4))
         values[0, 0] = odd
-        (answer,) = ask(
-            run_config, device(tmp_path / str(number), values), ("query.enrol", {}, {})
-        )
+        (answer,) = ask(run_config, device(tmp_path / str(number), values), ("query.enrol", {}, {}))
         seen.append(observable(answer))
         if not answer.has_error() and "refused" not in answer.content["client"]:
             ledger = json.loads((tmp_path / str(number) / "s-a" / "ledger.json").read_text())
@@ -216,10 +215,6 @@ def test_sums_over_changing_sets_hold_no_equations_for_single_clients(monkeypatc
 
 
 def test_a_client_adds_its_slope_to_one_sum_of_a_run_only(tmp_path):
-    from flwr.app import Context
-
-    from apps.consensus_graph.client_app import summands
-
     node = device(tmp_path, np.random.default_rng(0).standard_normal((20, 4)))
     run_config = make_run_config("consensus-graph", FEDAVG)
     context = Context(1, 1, node, RecordDict(), run_config)
@@ -229,14 +224,15 @@ def test_a_client_adds_its_slope_to_one_sum_of_a_run_only(tmp_path):
         content["order"] = ConfigRecord({"round": 1, "pull": 0.0})
         return Message(content, 1, "train.secagg_masked")
 
-    assert set(summands(message(), context).arrays) == {"weights", "slope", "objective"}
-    with pytest.raises(ValueError, match="in a sum already"):
-        summands(message(), context)
-    sent = summands(message(slope=np.ones(6)), context).arrays
-    assert set(sent) == {"weights"}
-    # And that is computed from what the server sent, not from the data.
-    other = device(tmp_path, np.random.default_rng(9).standard_normal((20, 4)), "b")
-    elsewhere = Context(1, 2, other, RecordDict(), run_config)
-    same = summands(message(slope=np.ones(6)), elsewhere).arrays
-    assert same["weights"].tobytes() == sent["weights"].tobytes()
-    assert graph_app is not None
+    # Messages can be made in a run only.
+    with LocalGrid(apps.client_app, [node], run_config):
+        assert set(summands(message(), context).arrays) == {"weights", "slope", "objective"}
+        with pytest.raises(ValueError, match="in a sum already"):
+            summands(message(), context)
+        sent = summands(message(slope=np.ones(6)), context).arrays
+        assert set(sent) == {"weights"}
+        # And that is computed from what the server sent, not from the data.
+        other = device(tmp_path, np.random.default_rng(9).standard_normal((20, 4)), "b")
+        elsewhere = Context(1, 2, other, RecordDict(), run_config)
+        same = summands(message(slope=np.ones(6)), elsewhere).arrays
+        assert same["weights"].tobytes() == sent["weights"].tobytes()

@@ -93,7 +93,8 @@ def _mended(path: Path, found: dict[str, NDArray[Any]], sizes: Integers) -> dict
         with np.errstate(over="ignore"):
             features = found["features"].astype(np.float32)
         kept["features"] = np.where(np.isfinite(features), features, np.float32(0.0))
-    changed = [n for n in kept if not np.array_equal(kept[n], found[n].astype(kept[n].dtype))]
+    with np.errstate(over="ignore"):
+        changed = [n for n in kept if not np.array_equal(kept[n], found[n].astype(kept[n].dtype))]
     if changed:
         log.warning("%s: entries of %s that cannot be used were mended", path, ", ".join(changed))
     return kept
