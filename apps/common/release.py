@@ -143,7 +143,7 @@ class Release:
                 sigma = gaussian_sigma(epsilon, delta, sensitivity)
             if not math.isfinite(sigma):
                 raise ValueError(f"noise of {sigma:g}")
-        except (ValueError, ArithmeticError) as error:
+        except (ValueError, ArithmeticError, RuntimeError) as error:  # the last: no convergence
             raise PrivacyRefused(
                 f"no release with epsilon={epsilon:g}, delta={delta:g} of {size} numbers: {error}; "
                 "choose ordinary values of epsilon, delta and clip"

@@ -63,7 +63,7 @@ def test_a_duplicated_column_is_no_reason_to_refuse_under_privacy(tmp_path, caps
     (tmp_path / "zed.csv").write_text("a,b,c\n1,1,3\n2,2,0\n0,0,1\n4,4,2\n")
     out = ["--out", str(tmp_path / "out")]
     assert main(["run", "joint-precision", "--data", str(tmp_path), *out]) == 1
-    assert "zed.csv: columns 'a' and 'b'" in capsys.readouterr().err
+    assert "zed.csv: columns 'a' and 'b'" in capsys.readouterr().out
     sound = ["--set", "privacy=sound", "--set", "clients=1"]
     assert main(["run", "joint-precision", "--data", str(tmp_path), *sound, *out]) == 0
 
