@@ -71,7 +71,7 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
 
 def audit_sound(config: ConsensusGraphConfig, trials: int, seed: int) -> Finding:
     """Attack zbar + N(0, s^2), released once, with the noise that `release_statistic` adds."""
-    if config.noise != "gaussian":
+    if config.noise == "discrete":
         raise ConfigError(f"noise={config.noise!r} has no audit; use noise=gaussian")
     pair = neighbours(config, seed)
     (event,) = release_statistic(config, seed, _NODE, _table(pair[0])).events

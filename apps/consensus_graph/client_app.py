@@ -3,7 +3,13 @@
 Stateless but for one thing: the client's statistic zbar, computed from its data at enrolment, stays
 in ``context.state``, so the data is read once. With ``privacy = "sound"`` what stays there is
 already noised and nothing else is ever computed from the data: every message is post-processing of
-that one release, whatever the number of rounds and steps.
+that one release, whatever the number of rounds and steps, and whether the device answers does not
+depend on any one signal.
+
+FedAvg's clients tell their slope and their objective once, in the first exchange; later replies
+are computed from the mean slope that the server sends and so tell nothing of the client's data. A
+client that masks what it sends does not tell its own terms twice in a run: sums over changing sets
+of clients would give them away.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from flwr.clientapp import ClientApp
 
 from apps.common.enrolment import enrolment, introduction
 from apps.common.node import Node
-from apps.common.release import Statistic
+from apps.common.release import Statistic, noise_of
 from privacy.accounting.budget import Policy
 from privacy.accounting.events import PrivacyEvent
 from privacy.secagg.client import Summands, register
@@ -28,14 +34,16 @@ from .solver import accelerated_steps, solve
 
 app = ClientApp()
 
+_TOLD = "told-slope"
+
 
 @enrolment(app)
 def enrol(message: Message, context: Context) -> Message:
     """Tell who this client is: name, number of signals, names of the variables."""
     config = ConsensusGraphConfig.from_run_config(context.run_config)
     node, seed = Node.of(context), int(context.run_config["seed"])
+    policy = permitted(config, node, context)
     table = client_table(config, seed, node)
-    policy = Policy.from_node_config(context.node_config)
     # While the data is at hand: no later message needs to read it.
     release_statistic(config, seed, node, table, policy).keep(context.state)
     return introduction(message, node, int(table.values.shape[0]), table.columns)
@@ -57,21 +65,46 @@ def train(message: Message, context: Context) -> Message:
 
 
 def summands(message: Message, context: Context) -> Summands:
-    """Return what this client adds to fedavg's sums: everything times its number of signals."""
+    """Return what this client adds to fedavg's sums, everything times its number of signals.
+
+    Its graph; and where the server does not send a mean slope yet, its own slope and objective.
+    """
+    first = "slope" not in message.content.array_records["arrays"]
     config, statistic, w, events = _update(message, context)
-    value = objective(w, statistic.values, config.alpha, config.beta)
     count = float(statistic.count)
-    arrays = {
-        "weights": count * w,
-        "slope": count * 2.0 * statistic.values,
-        "objective": np.array([count * value]),
-        "count": np.array([count]),
-    }
+    arrays = {"weights": count * w}
+    if first:
+        if config.secure_aggregation and config.privacy != "sound":
+            _tell_once(context)
+        value = objective(w, statistic.values, config.alpha, config.beta)
+        arrays |= {
+            "slope": count * 2.0 * statistic.values,
+            "objective": np.array([count * value]),
+        }
     return Summands(arrays, RecordDict({**_as_records(events)}))
 
 
 # The same sums, masked, for the server that asks for them by secure aggregation.
 register(app, summands)
+
+
+def permitted(config: ConsensusGraphConfig, node: Node, context: Context) -> Policy:
+    """Return the owner's policy where it allows the run; to be asked before the data is read."""
+    policy = Policy.from_node_config(context.node_config)
+    policy.permit(config.privacy)
+    if config.privacy == "sound":
+        noise_of(config.noise, node)
+    return policy
+
+
+def _tell_once(context: Context) -> None:
+    """Refuse to add this client's own slope to a second sum of the run."""
+    if _TOLD in context.state:
+        raise ValueError(
+            "this client's slope is in a sum already; in another, over other clients, it would "
+            "tell what single clients sent"
+        )
+    context.state[_TOLD] = ConfigRecord({"slope": True})
 
 
 def _update(
@@ -106,7 +139,7 @@ def _statistic(config: ConsensusGraphConfig, context: Context) -> Statistic:
     if "statistic" in context.state:
         return Statistic.from_records(context.state)
     node, seed = Node.of(context), int(context.run_config["seed"])
-    policy = Policy.from_node_config(context.node_config)
+    policy = permitted(config, node, context)
     statistic = release_statistic(config, seed, node, client_table(config, seed, node), policy)
     statistic.keep(context.state)
     return statistic

@@ -7,6 +7,9 @@ from typing import ClassVar
 
 from apps.common.settings import ConfigError, StudyConfig
 
+# Squares of clipped signals, and their sums, are ordinary floats in between.
+_CLIPS = (1e-100, 1e100)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusGraphConfig(StudyConfig):
@@ -20,7 +23,8 @@ class ConsensusGraphConfig(StudyConfig):
     lambda_ : sparsity of the consensus
     local_steps : K, accelerated gradient steps a round; 0 solves the local problem exactly
     step : eta_w, longest gradient step; 0 derives it from the problem
-    noise : ``gaussian``, or ``discrete`` on a grid, which floating point cannot undo (sound only)
+    noise : ``discrete``, on a grid, which floating point cannot undo; ``gaussian``, in simulation
+        only; ``auto`` is discrete on devices and gaussian in simulation (sound only)
     secure_aggregation : masks what fedavg's clients send; the server learns the sum only
     clip : C, largest norm of one signal's vector of squared differences, where privacy is on
     nodes, signals, overlap : of the synthetic data: d, N_i (one number or ``20,40,60``) and q
@@ -37,7 +41,7 @@ class ConsensusGraphConfig(StudyConfig):
     local_steps: int = 0
     step: float = 0.0
     clip: float = 25.0
-    noise: str = "gaussian"
+    noise: str = "auto"
     secure_aggregation: bool = False
     nodes: int = 20
     signals: str = "50"
@@ -51,7 +55,9 @@ class ConsensusGraphConfig(StudyConfig):
         self.at_least("local_steps", 0)
         self.at_least("step", 0.0)
         self.positive("clip")
-        self.one_of("noise", ("gaussian", "discrete"))
+        if not _CLIPS[0] <= self.clip <= _CLIPS[1]:
+            raise ConfigError(f"clip={self.clip}: must be between {_CLIPS[0]:g} and {_CLIPS[1]:g}")
+        self.one_of("noise", ("auto", "gaussian", "discrete"))
         if self.secure_aggregation and self.method != "fedavg":
             raise ConfigError(
                 f"secure-aggregation=True: method={self.method!r} needs every client's graph by "

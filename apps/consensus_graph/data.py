@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from apps.common.node import Node
 from apps.common.seeds import generator
-from apps.common.tables import Table, read_table, require_variation
+from apps.common.tables import Table, read_table, read_tolerantly, require_variation
 
 from .config import ConsensusGraphConfig
 from .problem import Matrix, Vector, adjacency, edge_vector
@@ -54,9 +54,14 @@ def synthetic_table(config: ConsensusGraphConfig, seed: int, partition: int) -> 
 
 
 def client_table(config: ConsensusGraphConfig, seed: int, node: Node) -> Table:
-    """Return one node's signals: its own file, or in simulation the synthetic ones."""
+    """Return one node's signals: its own file, or in simulation the synthetic ones.
+
+    With ``privacy = "sound"`` no single signal can make this raise.
+    """
     if node.data_path is None:
         return synthetic_table(config, seed, node.partition)
+    if config.privacy == "sound":
+        return read_tolerantly(node.data_path)
     table = read_table(node.data_path)
     require_variation(table)
     return table

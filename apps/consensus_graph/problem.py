@@ -34,6 +34,8 @@ Matrix = NDArray[np.float64]
 
 # Signals are clipped and summed this many entries at a time, so memory does not grow with N.
 _BLOCK_ENTRIES = 1 << 20
+# Fourth powers of entries in this range, and of their differences, are ordinary floats.
+_SAFE_RANGE = (1e-60, 1e60)
 
 
 @lru_cache(maxsize=16)
@@ -91,6 +93,8 @@ def statistic(signals: Matrix, clip: float | None = None) -> Vector:
         |z_n|^2 = d m4 - 4 m1 m3 + 3 m2^2,   zbar_ab = (G_aa + G_bb - 2 G_ab) / N,
 
     with m_k = sum_a x_a^k and G = sum_n c_n x_n x_n'. Memory is O(d^2), time O(N d^2) in one GEMM.
+    With ``clip`` the bound holds for all finite signals, those included whose powers are no floats
+    (see `_clipped_with_care`).
     """
     count, d = signals.shape
     gram = np.zeros((d, d))
@@ -98,15 +102,44 @@ def statistic(signals: Matrix, clip: float | None = None) -> Vector:
     for start in range(0, count, rows):
         block = np.asarray(signals[start : start + rows], dtype=np.float64)
         # Differences do not see a signal's mean; taking it out avoids cancellation in G.
-        block = block - block.mean(axis=1, keepdims=True)
-        if clip is not None:
-            block *= np.sqrt(np.minimum(1.0, clip / np.maximum(_distance_norms(block), 1e-300)))[
-                :, None
-            ]
+        block = block - _means(block) if clip is None else _clipped(block, clip)
         gram += block.T @ block
     diagonal = np.diagonal(gram)
     z = edge_vector(diagonal[:, None] + diagonal[None, :] - 2.0 * gram) / count
     return np.maximum(z, 0.0)
+
+
+def _clipped(block: Matrix, clip: float) -> Matrix:
+    """Return the signals, centred and scaled to squared differences of norm ``clip`` at most."""
+    largest = np.max(np.abs(block), axis=1, initial=0.0)
+    odd = (largest > 0.0) & ~((largest >= _SAFE_RANGE[0]) & (largest <= _SAFE_RANGE[1]))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # of the odd rows
+        centred = block - _means(block)
+        norms = np.maximum(_distance_norms(centred), 1e-300)
+        centred *= np.sqrt(np.minimum(1.0, clip / norms))[:, None]
+    if odd.any():
+        centred[odd] = _clipped_with_care(block[odd], clip)
+    return centred
+
+
+def _clipped_with_care(block: Matrix, clip: float) -> Matrix:
+    """Return what `_clipped` means, for signals of any size.
+
+    A signal x is 2^k u with the largest |u_a| between 1/2 and 1, exactly. Its vector of squared
+    differences is 4^k that of u, so the signal to return is min(2^k, sqrt(clip / |z(u)|)) u.
+    """
+    exponent = np.frexp(np.max(np.abs(block), axis=1))[1]
+    unit = np.ldexp(block, -exponent[:, None])
+    for _ in range(2):  # the second takes out what rounding left of the mean
+        unit -= _means(unit)
+    norms = _distance_norms(unit)
+    with np.errstate(over="ignore", divide="ignore"):
+        scale = np.minimum(np.ldexp(1.0, exponent), np.sqrt(clip / norms))
+    return np.where(norms[:, None] > 0.0, unit * np.where(norms > 0.0, scale, 0.0)[:, None], 0.0)
+
+
+def _means(block: Matrix) -> Matrix:
+    return np.asarray(block.mean(axis=1, keepdims=True), dtype=np.float64)
 
 
 def _distance_norms(centred: Matrix) -> Vector:

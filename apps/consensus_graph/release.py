@@ -8,9 +8,12 @@
 
            Adversary: whoever sees every message of the run, the server included, and knows all of
            the client's signals but one. Neighbouring: one signal replaced; N is public. Not
-           covered: the number of signals, the names of the variables, that the client took part.
-           With ``noise = "gaussian"`` the gaps between floating-point numbers are not covered
-           either; ``noise = "discrete"`` draws on a grid in integer arithmetic and has none.
+           covered: what enrolment tells (`ENROLMENT`), that the client took part, that its data
+           has changed since a run with the same settings, how long it took to answer. Nothing
+           else a device sends or refuses depends on a signal: one that is no finite number counts
+           as 0, constant columns and signals of any size are taken as they are. Devices draw noise
+           on a grid in integer arithmetic, which has no gaps of floating point to look into; with
+           ``noise = "gaussian"``, in a simulation, they are not covered.
 ``paper``  Theorem 3 as printed: fresh noise on the last of K gradient steps of every round. **Not
            private**: the other K - 1 steps and the momentum carry the raw data, and the true
            sensitivity was measured at more than a hundred times the claimed one. For comparison
@@ -23,7 +26,7 @@ import numpy as np
 from flwr.app import Context
 
 from apps.common.node import Node
-from apps.common.release import Release, Statistic
+from apps.common.release import Release, Statistic, noise_of
 from apps.common.results import write_atomically
 from apps.common.seeds import generator
 from apps.common.tables import Table
@@ -36,6 +39,11 @@ from strategies.core import wire
 from .config import ConsensusGraphConfig
 from .problem import Vector, sensitivity, statistic
 
+ENROLMENT = (
+    "Enrolment tells the client's name and place in the order, its number of signals, the "
+    "variables' names, and whether its data is synthetic; all of it is declared public."
+)
+
 STATEMENTS = {
     "none": {
         "claim": "None. Graphs are computed from the raw data and sent as they are.",
@@ -45,15 +53,16 @@ STATEMENTS = {
         "differences from the graphs it receives.",
     },
     "sound": {
-        "claim": "Each client's statistic is noised once, with the exact Gaussian calibration; "
-        "everything sent is computed from it.",
+        "claim": "Each client's statistic is noised once, on devices with discrete Gaussian noise; "
+        "everything sent is computed from it, and no single signal decides whether a device "
+        "answers. " + ENROLMENT,
         "adversary": "Whoever sees every message, the server included, and knows all but one "
         "signal of the client.",
         "neighbouring": "One signal of one client replaced by another; the number of signals is "
         "public.",
         "not_covered": "The number of signals, the variables' names and the fact of taking part; "
-        "with noise = gaussian also the gaps of floating-point noise. In a simulation noise comes "
-        "from the seed and protects nobody.",
+        "that a client's data has changed since a run with the same settings; how long an answer "
+        "took. In a simulation noise comes from the seed and protects nobody.",
     },
     "paper": {
         "claim": "NOT PRIVATE. Theorem 3 of the paper as printed, which does not hold: only the "
@@ -105,7 +114,7 @@ def release_statistic(
         sensitivity(config.clip, count),
         config.epsilon,
         config.delta,
-        config.noise,
+        noise_of(config.noise, node),
         details=f"clip {config.clip!r}",
     )
     return Statistic(release.of(z, table, node, seed, policy), count, (release.event,))

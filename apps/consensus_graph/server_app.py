@@ -20,6 +20,7 @@ from strategies.core.secure import SecureSum
 
 from .config import ConsensusGraphConfig
 from .data import Truth, synthetic_truth
+from .problem import objective
 from .release import statement
 from .report.page import export_graphs, sections
 
@@ -53,7 +54,8 @@ def build_strategy(
     send_own = config.local_steps > 0
     if config.method == "fedavg":
         secure = SecureSum() if config.secure_aggregation else None
-        return AveragedGraph(**arguments, send_own=send_own, secure=secure)
+        value = partial(objective, alpha=config.alpha, beta=config.beta)
+        return AveragedGraph(**arguments, objective=value, send_own=send_own, secure=secure)
     made = IndependentGraphs if config.method == "igl" else ConsensusGraph
     return made(**arguments, rho=config.rho, lambda_=config.lambda_, send_own=send_own)
 

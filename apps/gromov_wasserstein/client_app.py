@@ -11,8 +11,9 @@ the run's settings; a server cannot order others in a message. Kept from message
 parsed graphs and the model, in memory and for this run only.
 
 What a server learns in training is not covered by epsilon: in the clear every client's weights,
-with secure aggregation their sum. So a device whose owner has set a budget (``max-epsilon``) trains
-with secure aggregation only.
+with secure aggregation their sum. So a device whose owner has set a budget (``max-epsilon``), or
+that takes part with ``privacy = "sound"``, trains with secure aggregation only; what else it keeps
+to itself then: see `guarded`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,14 @@ from strategies.core import wire
 from .config import GromovWassersteinConfig
 from .data import Split, class_count, client_graphs, client_split, feature_count, variables
 from .graphs import Graph, labels_of
+from .guarded import (
+    finite_rows,
+    guarded_update,
+    is_guarded,
+    known_classes,
+    may_tell_labels,
+    require_declared,
+)
 from .model.gnn import build_model, load, nn, weights
 from .model.training import embed
 from .model.update import client_hits, client_update, simulated_draw
@@ -56,6 +65,8 @@ class _Client:
     graphs: list[Graph]
     split: Split
     policy: Policy
+    guarded: bool
+    tell_labels: bool
     models: dict[int, nn.Module] = field(default_factory=dict)
 
 
@@ -70,8 +81,14 @@ def _read(config: GromovWassersteinConfig, seed: int, context: Context) -> _Clie
             "secure-aggregation=true, so that the server sees their sum only"
         )
     node = Node.of(context)
+    guarded = is_guarded(config, node)
+    if guarded:
+        require_declared(config, node)
     graphs = client_graphs(config, seed, node)
-    return _Client(node, graphs, client_split(graphs, seed, node), policy)
+    if guarded:
+        graphs = known_classes(graphs, config.classes)
+    tell_labels = may_tell_labels(config, node, context.node_config)
+    return _Client(node, graphs, client_split(graphs, seed, node), policy, guarded, tell_labels)
 
 
 _memory = Memory(GromovWassersteinConfig, _read)
@@ -82,7 +99,7 @@ def enrol(message: Message, context: Context) -> Message:
     """Tell who this client is and what its graphs are like."""
     config, client = _memory.run(context).config, _memory.client(context)
     names = variables(config, client.graphs)
-    classes = class_count(config, client.graphs)
+    classes = config.classes if client.guarded else class_count(config, client.graphs)
     return introduction(message, client.node, len(client.graphs), names, classes=classes)
 
 
@@ -109,11 +126,13 @@ def embeddings(message: Message, context: Context) -> Message:
     run, client = _memory.run(context), _memory.client(context)
     model = _loaded(run.config, client, message)
     rows = embed(model, client.graphs)
+    if client.guarded:
+        rows = finite_rows(rows)
     found, events = release_rows(
         run.config, run.seed, client.node, rows, _round(run.config, message), client.policy
     )
     labels = labels_of(client.graphs)
-    if not run.config.share_labels:
+    if not client.tell_labels:
         labels = np.full_like(labels, -1)
     sizes = np.array([graph.nodes for graph in client.graphs], dtype=np.int64)
     content = RecordDict({"arrays": wire.record({**found, "sizes": sizes, "labels": labels})})
@@ -127,12 +146,14 @@ def _update(message: Message, context: Context) -> dict[str, Array]:
     run, client = _memory.run(context), _memory.client(context)
     config, server_round = run.config, _round(run.config, message)
     model = _loaded(config, client, message)
-    hits = client_hits(model, client.graphs, client.split, config.task)  # of the weights sent
     chosen = [client.graphs[place] for place in client.split.train]
     if client.node.simulated:
         draw = simulated_draw(run.seed, client.node.partition, server_round)
     else:
         draw = secrets.randbits(62)  # no server knows the order of the batches
+    if client.guarded:
+        return guarded_update(model, chosen, config, draw)
+    hits = client_hits(model, client.graphs, client.split, config.task)  # of the weights sent
     return client_update(model, chosen, weights(model), config, draw) | hits
 
 
@@ -142,6 +163,10 @@ def _loaded(config: GromovWassersteinConfig, client: _Client, message: Message) 
     classes = order.get("classes") if isinstance(order, ConfigRecord) else None
     if isinstance(classes, bool) or not isinstance(classes, int) or not 2 <= classes < MOST_CLASSES:
         raise ValueError(f"the server's order has classes={classes!r}; a whole number >= 2")
+    if client.guarded and classes != config.classes:
+        raise ValueError(
+            f"the server's order has classes={classes}; the run's are {config.classes}"
+        )
     model = client.models.get(classes)
     if model is None:
         features = feature_count(variables(config, client.graphs))

@@ -16,7 +16,8 @@ parallel. Releases of several rounds add up.
 
 Adversary: whoever sees the codes, the server included. Not covered: the number of graphs and of
 their nodes, graphs' labels where they are shared, the updates of training; a person who is in
-several graphs (subgraphs of one big graph overlap) is in as many releases.
+several graphs (subgraphs of one big graph overlap) is in as many releases. What else a device keeps
+to itself under ``sound``, so that no single graph decides what it says: see `guarded`.
 
 On a device bits come from the operating system and every release is entered in the device's ledger
 before it is made. In a simulation they come from the seed and protect nobody.
@@ -63,7 +64,10 @@ STATEMENTS = {
     },
     "sound": {
         "claim": "Encoded embeddings are epsilon-LDP, no delta; the total is of a client's largest "
-        "graph and of all releases.",
+        "graph and of all releases. Devices send neither loss nor hits, and labels of graphs only "
+        "where their owners say so; no single graph decides whether a device answers. Enrolment "
+        "tells its name and place in the order, its number of graphs, the numbers of features and "
+        "of classes (the setting), and whether its data is synthetic.",
         "adversary": "Whoever sees the encoded embeddings, the server included.",
         "neighbouring": _GRAPH,
         "not_covered": "The updates of training, which are computed from the raw graphs (secure "

@@ -51,7 +51,7 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
     if chosen != "sound":
         raise ConfigError(f"privacy={chosen!r} claims nothing to audit; use sound")
     config = JointPrecisionConfig.from_settings({**settings, "privacy": "sound"})
-    if config.noise != "gaussian":
+    if config.noise == "discrete":
         raise ConfigError(f"noise={config.noise!r} has no audit; use noise=gaussian")
     count, p = config.sample_counts()[0], config.variables
     event = tau_release(config, p, count).event

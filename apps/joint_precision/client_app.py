@@ -2,7 +2,8 @@
 
 Stateless but for one thing: the client's correlation matrix S, computed from its data at enrolment,
 stays in ``context.state``, so the data is read once. With ``privacy = "sound"`` what stays there
-comes from a noised tau and nothing else is ever computed from the data.
+comes from a noised tau and nothing else is ever computed from the data; whether the device answers
+does not depend on any one sample, and the seconds it reports are of work on the noised matrix.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from flwr.clientapp import ClientApp
 
 from apps.common.enrolment import enrolment, introduction
 from apps.common.node import Node
+from apps.common.release import noise_of
 from apps.common.seeds import generator
 from privacy.accounting.budget import Policy, PrivacyRefused
 from strategies.core import wire
@@ -39,11 +41,9 @@ def enrol(message: Message, context: Context) -> Message:
     """Tell who this client is: name, number of samples, names of the variables."""
     config = JointPrecisionConfig.from_run_config(context.run_config)
     node, seed = Node.of(context), int(context.run_config["seed"])
+    policy = _permitted(config, node, context)
     table = client_table(config, seed, node)
-    policy = Policy.from_node_config(context.node_config)
-    if config.method == "pooled":
-        _permit_raw_data(node, policy)
-    else:
+    if config.method != "pooled":
         # While the data is at hand: no later message needs to read it.
         release_correlation(config, seed, node, table, policy).keep(context.state)
     return introduction(message, node, int(table.values.shape[0]), table.columns)
@@ -107,6 +107,17 @@ def _send_data(config: JointPrecisionConfig, asked: RecordDict, context: Context
 _TASKS = {"screen": _screen, "step": _step, "alone": _solve_alone, "data": _send_data}
 
 
+def _permitted(config: JointPrecisionConfig, node: Node, context: Context) -> Policy:
+    """Return the owner's policy where it allows the run; to be asked before the data is read."""
+    policy = Policy.from_node_config(context.node_config)
+    policy.permit(config.privacy)
+    if config.method == "pooled":
+        _permit_raw_data(node, policy)
+    if config.privacy == "sound":
+        noise_of(config.noise, node)
+    return policy
+
+
 def _permit_raw_data(node: Node, policy: Policy) -> None:
     policy.permit("none")
     if not node.simulated:
@@ -123,7 +134,7 @@ def _correlation(config: JointPrecisionConfig, context: Context) -> Correlation:
     if "statistic" in context.state:
         return Correlation.from_records(context.state)
     node, seed = Node.of(context), int(context.run_config["seed"])
-    policy = Policy.from_node_config(context.node_config)
+    policy = _permitted(config, node, context)
     known = release_correlation(config, seed, node, client_table(config, seed, node), policy)
     known.keep(context.state)
     return known
@@ -139,6 +150,7 @@ def _subsample(config: JointPrecisionConfig, context: Context, replicate: int) -
         arrays = wire.arrays(context.state.array_records[f"{name}-matrix"])
         return Correlation.of(arrays["matrix"], float(arrays["smallest"]), 1)
     node, seed = Node.of(context), int(context.run_config["seed"])
+    _permitted(config, node, context)
     # By name: a device need not have a partition.
     rng = generator(seed, f"subsample of {node.name}", server_round=replicate)
     known = subsample_correlation(config, client_table(config, seed, node), rng)

@@ -26,7 +26,8 @@ class JointPrecisionConfig(StudyConfig):
     indefinite : what a client does with a correlation matrix that is not positive semidefinite:
         ``project`` it to the nearest by its eigenvalues, or ``refuse``
     screening : split the variables into blocks that cannot be connected, before the first round
-    noise : ``gaussian``, or ``discrete`` on a grid, which floating point cannot undo (sound only)
+    noise : ``discrete``, on a grid, which floating point cannot undo; ``gaussian``, in simulation
+        only; ``auto`` is discrete on devices and gaussian in simulation (sound only)
     wire : ``float64`` or ``float32``, the numbers between clients and server
     path : points from an empty graph down to lambda1, lambda2 in the same proportion; 0 is none
     choose : the point of a path to keep: by ``ebic`` or by ``stability``
@@ -54,7 +55,7 @@ class JointPrecisionConfig(StudyConfig):
     correlation: str = "kendall"
     indefinite: str = "project"
     screening: bool = True
-    noise: str = "gaussian"
+    noise: str = "auto"
     wire: str = "float64"
     path: int = 0
     choose: str = "ebic"
@@ -74,7 +75,7 @@ class JointPrecisionConfig(StudyConfig):
         self.positive("rho")
         self.one_of("correlation", ("kendall", "spearman", "pearson"))
         self.one_of("indefinite", ("project", "refuse"))
-        self.one_of("noise", ("gaussian", "discrete"))
+        self.one_of("noise", ("auto", "gaussian", "discrete"))
         self.one_of("wire", ("float64", "float32"))
         self.one_of("choose", ("ebic", "stability"))
         self.one_of("penalty", JOINT_METHODS)

@@ -32,7 +32,7 @@ from scipy.stats import rankdata
 
 from apps.common.node import Node
 from apps.common.seeds import generator
-from apps.common.tables import DataError, Table, read_table, require_variation
+from apps.common.tables import DataError, Table, read_table, read_tolerantly, require_variation
 
 from .config import JointPrecisionConfig
 
@@ -96,9 +96,15 @@ def synthetic_table(config: JointPrecisionConfig, seed: int, partition: int) -> 
 
 
 def client_table(config: JointPrecisionConfig, seed: int, node: Node) -> Table:
-    """Return one node's samples: its own file, or in simulation the synthetic ones."""
+    """Return one node's samples: its own file, or in simulation the synthetic ones.
+
+    With ``privacy = "sound"`` no single sample can make this raise: a constant column has tau = 0
+    with all others, two that rank the rows alike have tau = 1, and the noise covers both.
+    """
     if node.data_path is None:
         return synthetic_table(config, seed, node.partition)
+    if config.privacy == "sound":
+        return read_tolerantly(node.data_path)
     table = read_table(node.data_path)
     require_variation(table)
     require_distinct_variables(table)

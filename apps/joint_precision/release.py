@@ -18,9 +18,14 @@
 
            Adversary: whoever sees every message of the run, the server included, and knows all of
            the client's samples but one. Neighbouring: one sample replaced; n is public. Not
-           covered: the number of samples, the names of the variables, that the client took part.
-           With ``noise = "gaussian"`` the gaps between floating-point numbers are not covered
-           either; ``noise = "discrete"`` draws on a grid in integer arithmetic and has none.
+           covered: what enrolment tells (`ENROLMENT`), that the client took part, that its data
+           has changed since a run with the same settings, how long it took to answer. Nothing
+           else a device sends or refuses depends on a sample: a cell that is no finite number
+           counts as 0, a constant column has tau = 0, columns that rank the samples alike have
+           tau = 1. What is refused after the release (``indefinite``, a singular matrix) is decided
+           by the noised matrix, as is all that certificates and seconds of a step tell. Devices
+           draw noise on a grid in integer arithmetic, which has no gaps of floating point to look
+           into; with ``noise = "gaussian"``, in a simulation, they are not covered.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from apps.common.node import Node
-from apps.common.release import Release, Statistic
+from apps.common.release import Release, Statistic, noise_of
 from apps.common.tables import DataError, Table
 from privacy.accounting.budget import Policy
 from privacy.mechanisms.gaussian import gaussian_sigma
@@ -65,6 +70,11 @@ SENT = {
     "pooled": "every client's raw data is sent to the server.",
 }
 
+ENROLMENT = (
+    "Enrolment tells the client's name and place in the order, its number of samples, the "
+    "variables' names, and whether its data is synthetic; all of it is declared public."
+)
+
 STATEMENTS = {
     "none": {
         "claim": "None: " + RECOVERABLE,
@@ -80,15 +90,16 @@ STATEMENTS = {
         "not_covered": "Everything a correlation matrix tells of the samples it was computed from.",
     },
     "sound": {
-        "claim": "Each client's Kendall matrix is noised once, with the exact Gaussian "
-        "calibration; everything sent is computed from it.",
+        "claim": "Each client's Kendall matrix is noised once, on devices with discrete Gaussian "
+        "noise; everything sent is computed from it, and no single sample decides whether a "
+        "device answers. " + ENROLMENT,
         "adversary": "Whoever sees every message, the server included, and knows all but one "
         "sample of the client.",
         "neighbouring": "One sample of one client replaced by another; the number of samples is "
         "public.",
         "not_covered": "The number of samples, the variables' names and the fact of taking part; "
-        "with noise = gaussian also the gaps of floating-point noise. In a simulation noise comes "
-        "from the seed and protects nobody.",
+        "that a client's data has changed since a run with the same settings; how long an answer "
+        "took. In a simulation noise comes from the seed and protects nobody.",
     },
 }
 
@@ -186,15 +197,17 @@ def release_correlation(
     if config.privacy != "sound":
         matrix = correlation(table.values, config.correlation, table.columns)
         return Correlation.of(*_positive(config, matrix, count, table.source), count)
-    release = tau_release(config, p, count)
+    release = tau_release(config, p, count, noise_of(config.noise, node))
     tau = _triangle(kendall(table.values, variant="a", columns=table.columns))
     noisy = _symmetric(release.of(tau, table, node, seed, policy))
     matrix, smallest = _positive(config, correlation_from_tau(noisy), count, table.source)
     return Correlation(matrix, smallest, Statistic(_triangle(matrix), count, (release.event,)))
 
 
-def tau_release(config: JointPrecisionConfig, variables: int, count: int) -> Release:
-    """Return the one release of a client with ``count`` samples."""
+def tau_release(
+    config: JointPrecisionConfig, variables: int, count: int, noise: str = "gaussian"
+) -> Release:
+    """Return the one release of a client with ``count`` samples; ``noise`` see `noise_of`."""
     return Release(
         config.study,
         f"Kendall's tau of {variables} variables, {count} samples",
@@ -202,7 +215,7 @@ def tau_release(config: JointPrecisionConfig, variables: int, count: int) -> Rel
         sensitivity(variables, count),
         config.epsilon,
         config.delta,
-        config.noise,
+        noise,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from strategies.core import wire
-from strategies.core.base import Client, Row, StudyError
+from strategies.core.base import Client, Row
 from strategies.core.sums import SumStrategy
 
 from .strategy import ConsensusGraph, GraphReply, Vector, first_graph, relative_change
@@ -42,38 +42,55 @@ class AveragedGraph(SumStrategy):
 
     Averaging full local solutions does not minimise (36): every client drifts to its own optimum.
     Clients' parts of (36) differ in a linear term only, the slope 2 zbar_i. Clients send their
-    slopes with their graphs and are sent the mean slope, to put in the place of their own (the
-    control variates of SCAFFOLD); with exact local solves the second round is exact.
+    slopes with their first graphs and are sent the mean slope, to put in the place of their own
+    (the control variates of SCAFFOLD); with exact local solves the second round is exact.
 
-    A reply is N_i times the client's graph, slope and objective, and N_i: only sums over clients
-    are used, so they can be gathered by secure aggregation. In the clear a slope tells the server
-    zbar_i itself.
+    The first round asks all clients, whatever ``sample`` is, for N_i times their graph, slope and
+    objective. Slopes never change, so they are summed once, over one set of clients: sums over
+    sets that change from round to round would be equations to solve for every client's own. Later
+    rounds ask for N_i times the graph, which is computed from what the server sends. N_i is known
+    from enrolment. Only sums are used, so they can be gathered by secure aggregation; in the clear
+    a slope tells the server zbar_i itself.
+
+    A client that is missing in the first round has no part in the mean slope.
 
     Parameters
     ----------
+    objective : the objective of (36) at a graph (p,) with the mean zbar (p,)
     send_own : also send the shared graph as the start of gradient steps
     """
 
-    def __init__(self, *args: Any, send_own: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        objective: Callable[[Vector, Vector], float],
+        send_own: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.objective = objective
         self.send_own = send_own
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start from the complete graph with equal weights."""
         self.consensus = first_graph(clients)
         self.slope = np.zeros(0)  # not known before the first round
-        counts = np.array([client.count for client in clients], dtype=np.float64)
-        self.gamma = counts / np.sum(counts)
+        self.counts = np.array([client.count for client in clients], dtype=np.float64)
+        self.gamma = self.counts / np.sum(self.counts)
 
     @property
     def weights(self) -> Vector:
         """Every client's graph (I, p), the same for all."""
         return np.tile(self.consensus, (len(self.gamma), 1))
 
+    def participants(self, server_round: int) -> list[int]:
+        """Return the clients asked in this round: all where slopes are to be told."""
+        return super().participants(server_round) if self.slope.size else [*range(len(self.gamma))]
+
     def layout(self) -> dict[str, tuple[int, ...]]:
         """Return what a client replies with."""
         p = self.consensus.shape
-        return {"weights": p, "slope": p, "objective": (1,), "count": (1,)}
+        return {"weights": p} if self.slope.size else {"weights": p, "slope": p, "objective": (1,)}
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return the shared graph and the mean slope."""
@@ -89,16 +106,20 @@ class AveragedGraph(SumStrategy):
         self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]
     ) -> Row:
         """Take the means over the clients that answered, weighted by their numbers of signals."""
-        count = float(total["count"][0])
-        if not count > 0.0:
-            raise StudyError(f"round {server_round}: the clients' counts sum to {count:g}")
-        before = self.consensus
-        self.consensus = np.maximum(total["weights"] / count, 0.0)
-        self.slope = total["slope"] / count
+        count = float(np.sum(self.counts[list(clients)]))
+        before, first = self.consensus, not self.slope.size
+        mean = total["weights"] / count
+        self.consensus = np.maximum(mean, 0.0)
+        if first:
+            self.slope = total["slope"] / count
+            value = float(total["objective"][0]) / count
+        else:
+            # All that answered have this graph, so their mean objective is that of the mean slope.
+            value = self.objective(mean, 0.5 * self.slope)
         return {
             "change": relative_change(self.consensus, before),
             "consensus-edges": float(np.count_nonzero(self.consensus)),
-            "objective": float(total["objective"][0]) / count,
+            "objective": value,
         }
 
     def state(self) -> dict[str, NDArray[Any]]:

@@ -58,7 +58,8 @@ class FederatedGnn(SumStrategy):
     """One model for all clients (methods ``fedavg`` and ``fedprox``), then their embeddings.
 
     A client replies with c w, c, c times its mean loss, and, of the weights that it was *sent*, its
-    numbers of items and of hits in each of `SPLITS`.
+    numbers of items and of hits in each of `SPLITS`. Devices under sound privacy send zeros
+    for loss, items and hits, and a c that does not depend on their labels.
 
     Parameters
     ----------
@@ -134,10 +135,9 @@ class FederatedGnn(SumStrategy):
         before = self.weights
         self.weights = weighted_mean(total)
         moved = float(np.linalg.norm(self.weights - before))
-        row = {
-            "change": moved / max(float(np.linalg.norm(before)), 1e-12),
-            "loss": float(total["loss"][0]) / count,
-        }
+        row = {"change": moved / max(float(np.linalg.norm(before)), 1e-12)}
+        if np.any(total["items"] > 0.0):  # devices may keep loss and hits to themselves
+            row["loss"] = float(total["loss"][0]) / count
         for name, items, correct in zip(SPLITS, total["items"], total["correct"], strict=True):
             if items > 0.0:
                 row[f"{name}-accuracy"] = float(correct / items)

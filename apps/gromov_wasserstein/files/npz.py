@@ -12,6 +12,7 @@ graph `planetoid`.
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,20 @@ from apps.common.tables import DataError
 
 from ..graphs import UNKNOWN, Graph, Integers, labels_of, undirected
 
+# What is said here stays on the device.
+log = logging.getLogger("trellis.device")
 
-def read_graphs(path: Path, *, symmetrise: bool = False) -> list[Graph]:
+
+def read_graphs(path: Path, *, symmetrise: bool = False, tolerant: bool = False) -> list[Graph]:
     """Read one client's npz file.
+
+    Parameters
+    ----------
+    path : the file
+    symmetrise : take directed edges as undirected ones
+    tolerant : mend what one graph can have wrong instead of refusing it: a feature that is not
+        finite counts as 0, a label below -1 as unknown, an edge to no node or to another graph is
+        dropped, a directed one is taken as undirected
 
     Raises
     ------
@@ -44,6 +56,8 @@ def read_graphs(path: Path, *, symmetrise: bool = False) -> list[Graph]:
         empty = int(np.flatnonzero(sizes < 1)[0])
         raise DataError(f"{path}: graph {empty + 1} has {sizes[empty]} nodes; leave it out")
     nodes, count = int(sizes.sum()), len(sizes)
+    if tolerant:
+        found, symmetrise = _mended(path, found, sizes), True
     pairs = _whole(path, "edges", found["edges"], (None, 2))
     features = found.get("features", np.zeros((nodes, 0), dtype=np.float32))
     if features.ndim != 2 or features.dtype.kind not in "fiub" or len(features) != nodes:
@@ -61,6 +75,29 @@ def read_graphs(path: Path, *, symmetrise: bool = False) -> list[Graph]:
     edges = undirected(pairs, nodes, where, once=True, symmetrise=symmetrise)
     refuse_bridges(pairs, np.repeat(np.arange(count) + 1, sizes), where)
     return cut(sizes, edges, features, labels, node_labels, f"{path}: graph")
+
+
+def _mended(path: Path, found: dict[str, NDArray[Any]], sizes: Integers) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file without what single graphs have wrong; shapes stay."""
+    kept = dict(found)
+    pairs = np.asarray(found["edges"])
+    if pairs.ndim == 2 and pairs.shape[1] == 2 and pairs.dtype.kind in "iu":
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        inside = np.all((pairs >= 0) & (pairs < len(owner)), axis=1)
+        ends = owner[np.where(inside[:, None], pairs, 0).astype(np.int64)]
+        kept["edges"] = pairs[inside & (ends[:, 0] == ends[:, 1])]
+    for name in ("labels", "node_labels"):
+        if name in found and found[name].dtype.kind in "iu":
+            kept[name] = np.maximum(found[name].astype(np.int64), UNKNOWN)
+    if "features" in found and found["features"].dtype.kind in "fiub":
+        with np.errstate(over="ignore"):
+            features = found["features"].astype(np.float32)
+        kept["features"] = np.where(np.isfinite(features), features, np.float32(0.0))
+    with np.errstate(over="ignore"):
+        changed = [n for n in kept if not np.array_equal(kept[n], found[n].astype(kept[n].dtype))]
+    if changed:
+        log.warning("%s: entries of %s that cannot be used were mended", path, ", ".join(changed))
+    return kept
 
 
 def write_graphs(path: Path, graphs: Sequence[Graph]) -> None:

@@ -107,11 +107,18 @@ def test_the_server_never_sees_a_fingerprint_of_the_data(devices, tmp_path):
     assert names == {"statistic"}
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "discrete"])
-def test_both_noises_are_accounted(devices, tmp_path, noise):
+def test_float_noise_is_refused_by_a_device_before_it_reads_its_data(devices, tmp_path):
+    devices[0]["data-path"] = str(tmp_path / "gone.npz")
+    with pytest.raises(StudyError, match=r"gone: noise='gaussian' is made of floats"):
+        start(devices, tmp_path / "out", privacy="sound", epsilon=2.0, noise="gaussian")
+    assert not (tmp_path / "s-b" / "ledger.json").exists()
+
+
+@pytest.mark.parametrize("noise", ["auto", "discrete"])
+def test_a_device_s_noise_is_discrete_and_accounted(devices, tmp_path, noise):
     result = start(devices, tmp_path / "out", privacy="sound", epsilon=2.0, noise=noise)
     for entry in result.ledger["clients"]:
         assert entry["epsilon"] == pytest.approx(2.0, abs=1e-6)
         assert entry["epsilon_pld"] <= 2.0 + 1e-3
-        assert entry["events"][0]["mechanism"].endswith("gaussian")
+        assert entry["events"][0]["mechanism"] == "discrete-gaussian"
     assert DeviceLedger(tmp_path / "s-a").spent() == pytest.approx(2.0, abs=1e-6)

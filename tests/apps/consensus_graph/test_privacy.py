@@ -67,7 +67,10 @@ def test_the_noise_has_the_deviation_the_ledger_claims(tmp_path):
         Node("b", 0, tmp_path / "b.csv", tmp_path, False),
     ):
         noisy = release.release_statistic(config, 1, node, table)
-        noise = (noisy.values - clean) / sigma
+        # On a device the noise is discrete, and up to a tenth more of it for the same epsilon.
+        (event,) = noisy.events
+        assert sigma <= event.sigma <= (1.0 if node.simulated else 1.1) * sigma
+        noise = (noisy.values - clean) / event.sigma
         assert abs(noise.mean()) < 0.15
         assert noise.std() == pytest.approx(1.0, abs=0.08)
 

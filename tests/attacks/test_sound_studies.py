@@ -1,0 +1,238 @@
+"""A server that chooses settings and messages learns nothing of one record but by a release.
+
+Each test plays it against real handlers on devices: two data sets that differ in one record must
+look alike in everything but the noisy numbers: whether there is an answer, which records it has,
+and their shapes.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+
+import apps
+from apps import run
+from apps.common.runner import make_run_config
+from apps.consensus_graph.client_app import summands
+from apps.consensus_graph.config import ConsensusGraphConfig
+from apps.consensus_graph.data import synthetic_table
+from apps.consensus_graph.problem import statistic
+from sim.grid import LocalGrid
+from strategies.consensus_graph.baselines import AveragedGraph
+from strategies.core import wire
+
+SOUND = {"privacy": "sound", "epsilon": 0.5, "clients": 1}
+
+
+def ask(run_config, node, *asked: tuple[str, dict, dict]) -> list[Message]:
+    """Return one device's answers to messages (kind, arrays, order)."""
+    answers = []
+    with LocalGrid(apps.client_app, [node], run_config) as grid:
+        (number,) = grid.get_node_ids()
+        for kind, arrays, order in asked:
+            content = RecordDict({"order": ConfigRecord(order)}) if order else RecordDict()
+            if arrays:
+                content["arrays"] = wire.record(arrays)
+            answers += grid.send_and_receive([Message(content, number, kind)])
+    return answers
+
+
+def observable(answer: Message) -> object:
+    """Return what of an answer must not depend on one record."""
+    if answer.has_error():
+        return "error"
+    seen = {}
+    for name, record in answer.content.items():
+        if isinstance(record, ArrayRecord):
+            seen[name] = {key: wire.unpack(array).shape for key, array in record.items()}
+        elif isinstance(record, MetricRecord):
+            seen[name] = sorted(record)
+        else:
+            seen[name] = dict(record)
+    return seen
+
+
+def device(folder, values, name="a", **more):
+    """Return the node config of a device with this table; numbers as npz, text as csv."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(values, str):
+        path = folder / f"{name}.csv"
+        path.write_text(values)
+    else:
+        path = folder / f"{name}.npz"
+        np.savez(path, X=values)
+    return {"data-path": str(path), "state-path": str(folder / f"s-{name}"), **more}
+
+
+def neighbours():
+    """Yield (label, data set, data set): one record differs, and a refusal could tell which."""
+    rng = np.random.default_rng(1)
+    plain = rng.standard_normal((50, 4))
+
+    def with_last(base, last):
+        changed = base.copy()
+        changed[-1] = last
+        return changed
+
+    rare = plain.copy()
+    rare[:, 2] = 0.0
+    yield "constant column", with_last(rare, [1, 1, 0, 1]), with_last(rare, [1, 1, 1, 1])
+    twin = np.arange(50.0)[:, None] * np.ones((1, 4))
+    twin[:, 2:] = rng.standard_normal((50, 2))
+    yield "rank twins", with_last(twin, [49, 49, 0, 0]), with_last(twin, [49, -1, 0, 0])
+    for label, odd in {
+        "nan": [np.nan, 0, 0, 0],
+        "inf": [0, np.inf, -np.inf, 0],
+        "1e80": [1e80, 5e79, 2.5e79, 0],
+        "1e155": [1e155, -1e155, 0, 1],
+        "1.7e308": [1.7e308, -1.7e308, 1.7e308, 0],
+        "1e-300": [1e-300, 0, 0, 0],
+        "zeros": [0, 0, 0, 0],
+    }.items():
+        yield label, plain, with_last(plain, odd)
+    rows = "a,b,c,d\n1,2,3,1\n2,1,5,7\n4,9,1,2\n"
+    good = rows + "7,1,4,5\n"
+    yield "text cell", good, rows + "7,Maria Rossi HIV+,4,5\n"
+    yield "missing cell", good, rows + "7,,4,5\n"
+    yield "short row", good, rows + "7,1\n"
+    yield "long row", good, rows + "7,1,4,5,6,7\n"
+    rest = "2,1,5,7\n4,9,1,2\n"
+    yield "open quote", "a,b,c,d\n7,1,4,5\n" + rest, 'a,b,c,d\n7,"1,4,5\n' + rest
+    yield "text array", plain.astype(str), with_last(plain.astype(str), ["x", "1", "", "2"])
+
+
+CASES = list(neighbours())
+GRAPH = np.full(6, 1.0 / 3.0)
+MESSAGES = {
+    "consensus-graph": [
+        ("query.enrol", {}, {}),
+        ("train", {"consensus": GRAPH, "own": GRAPH}, {"round": 1, "pull": 1.0}),
+    ],
+    "joint-precision": [
+        ("query.enrol", {}, {}),
+        (
+            "train",
+            {
+                "point": np.eye(4)[np.triu_indices(4)],
+                "support": np.packbits(np.eye(4)[np.triu_indices(4)] != 0),
+                "nonzero": np.ones(4),
+            },
+            {"round": 1, "task": "step", "ratio": 1.0, "replicate": 0, "certify": True},
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("study", MESSAGES)
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[case[0] for case in CASES])
+@pytest.mark.parametrize("enrolled", [True, False])
+def test_no_record_decides_what_a_device_answers(study, case, enrolled, tmp_path):
+    _, first, second = CASES[case]
+    run_config = make_run_config(study, SOUND)
+    asked = MESSAGES[study] if enrolled else MESSAGES[study][1:]
+    seen = []
+    for number, values in enumerate((first, second)):
+        folder = tmp_path / str(number)
+        answers = ask(run_config, device(folder, values, **{"max-epsilon": 1.0}), *asked)
+        seen.append([observable(answer) for answer in answers])
+        assert "error" not in seen[-1], answers[-1].error.reason
+        entries = json.loads((folder / "s-a" / "ledger.json").read_text())["entries"]
+        assert [entry["state"] for entry in entries.values()] == ["released"]
+        seen[-1].append([{**e["event"], "name": ""} for e in entries.values()])
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("study", MESSAGES)
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {"epsilon": 1e-300},
+        {"epsilon": 1e300},
+        {"delta": 1e-299},
+        {"delta": 1.0 - 1e-12, "epsilon": 1e-9},
+        {"clip": 1e-100},
+        {"clip": 1e100},
+    ],
+    ids=str,
+)
+def test_no_scale_a_server_picks_makes_one_record_show(study, extreme, tmp_path):
+    if study == "joint-precision" and "clip" in extreme:
+        pytest.skip("no clip there")
+    run_config = make_run_config(study, {**SOUND, **extreme})
+    seen = []
+    for number, odd in enumerate((0.0, 1e300, 1e-82)):
+        values = np.random.default_rng(2).standard_normal((20, 4))
+        values[0, 0] = odd
+        (answer,) = ask(run_config, device(tmp_path / str(number), values), ("query.enrol", {}, {}))
+        seen.append(observable(answer))
+        if not answer.has_error() and "refused" not in answer.content["client"]:
+            ledger = json.loads((tmp_path / str(number) / "s-a" / "ledger.json").read_text())
+            (entry,) = ledger["entries"].values()
+            assert entry["event"]["mechanism"] == "discrete-gaussian"
+    assert seen[0] == seen[1] == seen[2]
+
+
+@pytest.mark.parametrize("study", MESSAGES)
+def test_a_device_makes_no_float_noise_however_it_is_asked(study, tmp_path):
+    node = device(tmp_path, np.random.default_rng(0).standard_normal((20, 4)))
+    run_config = make_run_config(study, {**SOUND, "noise": "gaussian"})
+    for asked in (MESSAGES[study], MESSAGES[study][1:]):
+        for answer in ask(run_config, node, *asked):
+            assert answer.has_error() or "refused" in answer.content["client"]
+    assert not (tmp_path / "s-a" / "ledger.json").exists()
+
+
+FEDAVG = {"method": "fedavg", "secure-aggregation": True, "clients": 5}
+
+
+def test_sums_over_changing_sets_hold_no_equations_for_single_clients(monkeypatch):
+    seen = []
+    rule = AveragedGraph.update_from_sum
+
+    def spy(self, server_round, total, clients):
+        seen.append((tuple(clients), {name: array.copy() for name, array in total.items()}))
+        return rule(self, server_round, total, clients)
+
+    monkeypatch.setattr(AveragedGraph, "update_from_sum", spy)
+    run("consensus-graph", {**FEDAVG, "sample": 4, "rounds": 12, "tolerance": 0.0}, seed=7)
+    assert len({who for who, _ in seen[1:]}) > 1  # sets do change
+    told = [who for who, total in seen if set(total) != {"weights"}]
+    assert told == [(0, 1, 2, 3, 4)]  # slopes and objectives: one sum, over everyone
+    # What is in later sums is the same for every client, whatever its data.
+    config = ConsensusGraphConfig.from_settings(FEDAVG)
+    counts = np.array([len(synthetic_table(config, 7, i).values) for i in range(5)])
+    for who, total in seen[2:]:
+        mean = total["weights"] / counts[list(who)].sum()
+        np.testing.assert_allclose(mean, seen[-1][1]["weights"] / counts[list(seen[-1][0])].sum())
+    # The server's best guess at a client's statistic is the mean of all.
+    slope = seen[0][1]["slope"] / (2.0 * counts.sum())
+    for i in range(5):
+        own = statistic(synthetic_table(config, 7, i).values)
+        assert np.abs(slope - own).max() / own.max() > 1e-2
+
+
+def test_a_client_adds_its_slope_to_one_sum_of_a_run_only(tmp_path):
+    node = device(tmp_path, np.random.default_rng(0).standard_normal((20, 4)))
+    run_config = make_run_config("consensus-graph", FEDAVG)
+    context = Context(1, 1, node, RecordDict(), run_config)
+
+    def message(**more):
+        content = RecordDict({"arrays": wire.record({"consensus": GRAPH, "own": GRAPH, **more})})
+        content["order"] = ConfigRecord({"round": 1, "pull": 0.0})
+        return Message(content, 1, "train.secagg_masked")
+
+    # Messages can be made in a run only.
+    with LocalGrid(apps.client_app, [node], run_config):
+        assert set(summands(message(), context).arrays) == {"weights", "slope", "objective"}
+        with pytest.raises(ValueError, match="in a sum already"):
+            summands(message(), context)
+        sent = summands(message(slope=np.ones(6)), context).arrays
+        assert set(sent) == {"weights"}
+        # And that is computed from what the server sent, not from the data.
+        other = device(tmp_path, np.random.default_rng(9).standard_normal((20, 4)), "b")
+        elsewhere = Context(1, 2, other, RecordDict(), run_config)
+        same = summands(message(slope=np.ones(6)), elsewhere).arrays
+        assert same["weights"].tobytes() == sent["weights"].tobytes()
