@@ -1,17 +1,25 @@
 """Reading one client's own table: csv with a header row, or npz with the array ``X``.
 
 Every error names the file, and where it can the row and the column, and says what to do.
+
+With ``privacy = "sound"`` a table is read by `read_tolerantly`: whether a device answers must not
+depend on one record, so only what every record shares (the header, the number of rows, the type of
+the array) can be refused.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+# What is said here stays on the device.
+log = logging.getLogger("trellis.device")
 
 SUFFIXES = (".csv", ".npz")
 # What tells a data set of graphs, in the formats of TUDataset and Planetoid.
@@ -90,17 +98,7 @@ def read_table(path: Path) -> Table:
         For a missing, unreadable, empty or malformed file, a missing or infinite value, text in a
         cell, a repeated column name.
     """
-    try:
-        if path.suffix == ".npz":
-            values, columns = _read_npz(path)
-        elif path.suffix == ".csv":
-            values, columns = _read_csv(path)
-        else:
-            raise DataError(f"{path}: unknown kind of file; use {' or '.join(SUFFIXES)}")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
-    if values.shape[0] == 0 or values.shape[1] == 0:
-        raise DataError(f"{path}: no rows of data")
+    values, columns = _read(path, tolerant=False)
     bad = np.argwhere(~np.isfinite(values))
     if bad.size:
         row, column = bad[0]
@@ -109,6 +107,51 @@ def read_table(path: Path) -> Table:
             f"({len(bad)} such cells); fill or drop missing values first"
         )
     return Table(values, columns, str(path))
+
+
+def read_tolerantly(path: Path, *, rows: int = 2, columns: int = 2) -> Table:
+    """Read a client's file so that no record decides whether it can be read.
+
+    A cell that is no finite number counts as 0, a row of a csv file that is too short is filled up
+    with 0 and one that is too long is cut, each line by itself; how many cells that were is logged
+    on the device and told to nobody else. A file that `read_table` takes gives the same table.
+
+    Parameters
+    ----------
+    rows, columns : how many are needed at least
+
+    Raises
+    ------
+    DataError
+        For a missing or unreadable file, a header that cannot be used, an array that holds neither
+        numbers nor text, too few rows or columns: none of it is one record's doing.
+    """
+    values, names = _read(path, tolerant=True)
+    if values.shape[0] < rows or values.shape[1] < columns:
+        raise DataError(
+            f"{path}: {values.shape[0]} rows of {values.shape[1]} columns; at least {rows} rows "
+            f"and {columns} columns are needed"
+        )
+    bad = ~np.isfinite(values)
+    if bad.any():
+        log.warning("%s: %d cells are no finite numbers and count as 0", path, np.sum(bad))
+        values[bad] = 0.0
+    return Table(values, names, str(path))
+
+
+def _read(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    try:
+        if path.suffix == ".npz":
+            values, columns = _read_npz(path, tolerant)
+        elif path.suffix == ".csv":
+            values, columns = _read_csv(path, tolerant)
+        else:
+            raise DataError(f"{path}: unknown kind of file; use {' or '.join(SUFFIXES)}")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if values.shape[0] == 0 or values.shape[1] == 0:
+        raise DataError(f"{path}: no rows of data")
+    return values, columns
 
 
 def require_variation(table: Table, *, rows: int = 2) -> None:
@@ -126,7 +169,7 @@ def require_variation(table: Table, *, rows: int = 2) -> None:
         )
 
 
-def _read_npz(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+def _read_npz(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             if "X" not in file.files:
@@ -139,6 +182,9 @@ def _read_npz(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
         raise
     except Exception as error:
         raise DataError(f"{path}: not a readable npz file ({error})") from None
+    if tolerant and values.ndim == 2 and values.dtype.kind in "US":
+        numbers = [_number(cell) for cell in values.ravel().tolist()]
+        values = np.array(numbers, dtype=np.float64).reshape(values.shape)
     if values.ndim != 2 or values.dtype.kind not in "fiub":
         raise DataError(f"{path}: X is {values.dtype} {values.shape}; a table of numbers is needed")
     if names is None:
@@ -148,12 +194,14 @@ def _read_npz(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     if len(columns) != values.shape[1]:
         raise DataError(f"{path}: {len(columns)} column names for {values.shape[1]} columns")
     _refuse_repeats(path, columns)
-    return values.astype(np.float64), columns
+    with np.errstate(over="ignore"):
+        return values.astype(np.float64), columns
 
 
-def _read_csv(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+def _read_csv(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        errors = "replace" if tolerant else "strict"
+        with path.open(newline="", encoding="utf-8-sig", errors=errors) as file:
             header = next(csv.reader(file), None)
             if header is None or not any(cell.strip() for cell in header):
                 raise DataError(f"{path}: empty; needs a header row with the variables' names")
@@ -169,12 +217,29 @@ def _read_csv(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
                     lines, delimiter=",", ndmin=2, comments=None, quotechar='"', dtype=np.float64
                 )
             except ValueError:
+                if tolerant:
+                    return _line_by_line(lines, len(columns)), columns
                 raise DataError(_first_bad_cell(path, columns)) from None
     except UnicodeDecodeError:
         raise DataError(f"{path}: not a text file in UTF-8") from None
+    # A quoted cell may span lines, and would take the records there with it.
+    if tolerant and values.shape != (len(lines), len(columns)):
+        return _line_by_line(lines, len(columns)), columns
     if values.size and values.shape[1] != len(columns):
         raise DataError(_first_bad_cell(path, columns))
     return values.reshape(-1, len(columns)), columns
+
+
+def _line_by_line(lines: list[str], width: int) -> NDArray[np.float64]:
+    """Return a row of ``width`` numbers for each line; nan for no number."""
+    values = np.full((len(lines), width), np.nan)
+    for row, line in enumerate(lines):
+        try:
+            cells = next(csv.reader([line]), [])[:width]
+        except csv.Error:  # a cell of more than 128 KiB, a null byte
+            continue
+        values[row, : len(cells)] = [_number(cell) for cell in cells]
+    return values
 
 
 def _first_bad_cell(path: Path, columns: tuple[str, ...]) -> str:
@@ -201,7 +266,11 @@ def _first_bad_cell(path: Path, columns: tuple[str, ...]) -> str:
     return f"{path}: not a table of numbers"
 
 
-def _is_number(cell: str) -> bool:
+def _number(cell: str | bytes) -> float:
+    return float(cell) if _is_number(cell) else float("nan")
+
+
+def _is_number(cell: str | bytes) -> bool:
     try:
         float(cell)
     except ValueError:

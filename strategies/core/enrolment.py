@@ -38,13 +38,13 @@ class Client:
     variables: list[str]
     node_id: int
     synthetic: bool = False
-    simulated: bool = False
     server: int = -1
     cluster: int = -1
     classes: int = -1
     rounds: int = 0
     failures: int = 0
     last_failure: str = ""
+    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,13 @@ def _read(content: RecordDict, node_id: int) -> Client:
         raise BadReply("a name and the names of the variables are needed")
     if not (isinstance(partition, int) and isinstance(count, int) and count > 0):
         raise BadReply(f"partition {partition!r} and count {count!r} must be whole numbers")
-    synthetic, simulated = record.get("synthetic") is True, record.get("simulated") is True
+    kind = {key: record.get(key) is True for key in ("synthetic", "simulated")}
     places = {key: record.get(key, -1) for key in ("server", "cluster", "classes")}
     for key, value in places.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise BadReply(f"{key} {value!r} must be a whole number")
     names = [str(variable) for variable in variables]
-    whole = (name, partition, count, names, node_id, synthetic, simulated)
-    return Client(*whole, **places)  # type: ignore[arg-type]
+    return Client(name, partition, count, names, node_id, **kind, **places)  # type: ignore[arg-type]
 
 
 def _name_apart(clients: Sequence[Client]) -> None:
