@@ -33,9 +33,10 @@ from strategies.core import wire
 
 from .config import ClusterAdmmConfig
 from .data import client_table, cluster_of, held_out_rows, server_of
+from .exactness import permit_scales, permit_step
 from .problem import mean_losses
-from .release import bounded, permit_losses, release_model
-from .steps import PrimalStep, primal_step
+from .release import bounded, permit_losses, release_model, sensitivity
+from .steps import Step, SureStep, primal_step
 
 app = ClientApp()
 
@@ -48,18 +49,19 @@ _MOST_STEPS_KEPT = 8  # a server that changes rho every round must not fill the 
 
 @dataclass(frozen=True)
 class _Client:
-    """One client, ready to answer; ``steps`` by (rho, share, held_out), with their D."""
+    """One client, ready to answer; ``steps`` by (rho, share, held_out)."""
 
     node: Node
     samples: Samples
     policy: Policy
-    steps: dict[tuple[float, float, float], tuple[PrimalStep, int]] = field(default_factory=dict)
+    steps: dict[tuple[float, float, float], Step] = field(default_factory=dict)
 
 
 def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
     """Return this node's client, where its owner allows the run."""
     policy = Policy.from_node_config(context.node_config)
     policy.permit(config.privacy)
+    permit_scales(config)
     if config.finds_clusters:
         permit_losses(config)  # at enrolment, and not in the first round that asks
     node = Node.of(context)
@@ -98,7 +100,14 @@ def train(message: Message, context: Context) -> Message:
         raise ValueError(f"the server's rho={rho}: must be from {_RHO_RANGE[0]} to {_RHO_RANGE[1]}")
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"the server's share={share}: must be from 0 to 1")
-    step, count = _step(run.config, client, rho, share, _number(order, "held_out", 0.0))
+    held_out = _number(order, "held_out", 0.0)
+    count = int(np.count_nonzero(~held_out_rows(len(client.samples.y), held_out)))
+    permit_step(
+        *(run.config, count, size, rho, share),
+        float(np.linalg.norm(v)),
+        sensitivity(run.config, count, rho, share),
+    )
+    step = _step(run.config, client, rho, share, held_out)
     model, events = release_model(
         run.config,
         run.seed,
@@ -144,14 +153,15 @@ def losses(message: Message, context: Context) -> Message:
 
 def _step(
     config: ClusterAdmmConfig, client: _Client, rho: float, share: float, held_out: float
-) -> tuple[PrimalStep, int]:
-    """Return the factorised step (4), and the number of samples in it."""
+) -> Step:
+    """Return the factorised step (4)."""
     key = (rho, share, held_out)
     known = client.steps.get(key)
     if known is None:
         kept = ~held_out_rows(len(client.samples.y), held_out)
         X, y = bounded(config, client.samples.X[kept], client.samples.y[kept])
-        known = primal_step(config.loss, X, y, config.ridge, share, rho), len(y)
+        make = SureStep if config.privacy == "sound" else primal_step
+        known = make(config.loss, X, y, config.ridge, share, rho)
         if len(client.steps) >= _MOST_STEPS_KEPT:
             client.steps.clear()
         client.steps[key] = known

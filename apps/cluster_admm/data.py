@@ -10,8 +10,8 @@ the clusters: here into parts of equal size, give or take one, so that no cluste
 drawn from the run's seed, the same in every runtime.
 
 A client's own file: npz with ``X`` (n, d) and ``y`` (n,), or csv with a column ``y``; all other
-columns are features. Its cluster stands in its node config (``cluster=2``) or in the column
-``cluster`` of ``assignment.csv``; see `apps.common.assignment`.
+columns are features; it is read by `apps.server_graph.data`. Its cluster stands in its node config
+(``cluster=2``) or in the column ``cluster`` of ``assignment.csv``; see `apps.common.assignment`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def client_table(config: ClusterAdmmConfig, seed: int, node: Node) -> Samples:
     if node.data_path is None:
         return synthetic_table(config, seed, node.partition)
     loss: Loss = LeastSquares() if config.loss == "ridge" else Logistic()
-    return read_samples(node.data_path, loss)
+    return read_samples(node.data_path, loss, tolerant=config.privacy == "sound")
 
 
 def server_of(config: ClusterAdmmConfig, node: Node, context: Context) -> int:

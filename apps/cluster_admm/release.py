@@ -1,7 +1,7 @@
 """What leaves a client of cluster-admm in a round, and what that costs in privacy [GG].
 
 A scheduled client sends w_k + N(0, sigma_n^2 I) (12), its solution of (4), in every round n it
-takes part in, with
+takes part in (``sound``: on a grid, with the discrete Gaussian), with
 
     sigma_n^2 = zeta^n Delta^2 / (2 phi_0):   round n is phi_0 / zeta^n - zCDP  (47),
 
@@ -37,9 +37,21 @@ is public.
     (or, for large v, its rounding), which adds 2e-10 / mu. Two points of the ball are never more
     than 2 W apart.
 
+    All this is about real numbers, and the server chooses the scales. So the projected model is
+    rounded to a grid, the power of two for which rounding adds at most a thousandth to Delta, and
+    the noise is a whole number of grid steps (`privacy.mechanisms.discrete`): what is sent can take
+    the same values for all data. Floats before the rounding are off by what `exactness` bounds,
+    which is counted (a 512th of Delta) or refused, by the settings and the message alone. With
+    Delta + Delta / 512 + grid sqrt(d) for Delta the discrete Gaussian of sigma_n is phi_n-zCDP.
+
+    No sample makes a client refuse or fail: labels go by their sign, what is no number counts as 0
+    (`apps.server_graph.data`), and the step ends for all data (`steps.SureStep`). So an answer, and
+    that there is one, depends on the data through the release alone.
+
     Adversary: whoever sees every message, the servers included, and knows all but one sample.
-    Not covered: D, the features' names, the client's cluster and when it took part; the gaps of
-    floating-point noise. Losses for finding clusters have no noise, so they are refused.
+    Not covered: what enrolment tells, which is D, the client's name, place, server and cluster, the
+    features' names and whether it is simulated; when it took part; how long a step took. Losses for
+    finding clusters have no noise, so they are refused.
 
 On a device noise comes from the operating system, and every release is entered in the device's
 ledger before it is made. In a simulation it comes from the seed and protects nobody.
@@ -47,8 +59,10 @@ ledger before it is made. In a simulation it comes from the seed and protects no
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,16 +73,26 @@ from apps.common.tables import DataError
 from apps.server_graph.problem import clip_rows
 from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
 from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.zcdp import decaying_sigma, decaying_total_of, zcdp_epsilon
+from privacy.accounting.zcdp import (
+    decaying_rho,
+    decaying_sigma,
+    decaying_total_of,
+    zcdp_epsilon,
+)
+from privacy.mechanisms.digits import quick_discrete_gaussian
+from privacy.mechanisms.discrete import GridPlan, plan_for_rho
 from privacy.mechanisms.gaussian import gaussian_epsilon
 from privacy.mechanisms.noise import NoiseSource, fresh_noise
 
 from .config import ClusterAdmmConfig
+from .exactness import SLACK
+from .problem import signed_labels
 from .steps import GRADIENT_TOLERANCE
 
 Array = NDArray[np.float64]
 
 WORRYING = 10.0
+_zcdp_epsilon = lru_cache(maxsize=4096)(zcdp_epsilon)  # one a round, the same for all clients
 _LEAST_EPSILON = 1e-12  # of one event; an event must claim something
 
 STATEMENTS = {
@@ -92,16 +116,19 @@ STATEMENTS = {
         "sample of the client.",
         "neighbouring": "One sample of one client replaced by another; the number of samples is "
         "public.",
-        "not_covered": "The number of samples, the features' names, the client's server and "
-        "cluster, and which rounds it took part in; the gaps of floating-point noise. In a "
-        "simulation noise comes from the seed and protects nobody.",
+        "not_covered": "What enrolment tells, which rounds the client took part in, and how long "
+        "it took to answer. In a simulation noise comes from the seed and protects nobody.",
     },
 }
+ENROLMENT = (
+    "The server is told every client's name, place in the order, whether it is simulated, number "
+    "of samples, names of features, server and cluster; none of it is noised."
+)
 
 
 def statement(config: ClusterAdmmConfig) -> dict[str, str]:
     """Return what a run with these settings claims, for the ledger and the report."""
-    return dict(STATEMENTS[config.privacy])
+    return {**STATEMENTS[config.privacy], "enrolment": ENROLMENT}
 
 
 def bounded(config: ClusterAdmmConfig, X: Array, y: Array) -> tuple[Array, Array]:
@@ -110,6 +137,8 @@ def bounded(config: ClusterAdmmConfig, X: Array, y: Array) -> tuple[Array, Array
         return X, y
     if config.loss == "ridge":
         y = np.clip(y, -config.clip_target, config.clip_target)
+    else:
+        y = signed_labels(y)  # whatever they are
     return clip_rows(X, config.clip_features), y
 
 
@@ -142,18 +171,47 @@ def sensitivity(config: ClusterAdmmConfig, count: int, rho: float, share: float)
     return min(2.0 * C / (count * mu) + inexact, 2.0 * config.clip_model)
 
 
+def grid_plan(
+    config: ClusterAdmmConfig, server_round: int, count: int, size: int, rho: float, share: float
+) -> GridPlan:
+    """Return how ``sound`` rounds and noises a model of ``size`` in one round."""
+    distance = sensitivity(config, count, rho, share)
+    # Rounding adds grid sqrt(d) at most: a thousandth.
+    grid = 2.0 ** math.floor(math.log2(1e-3 * distance / math.sqrt(size)))
+    allowed = decaying_rho(config.phi0, config.zeta, server_round)
+    return plan_for_rho(grid, allowed, distance * (1.0 + SLACK), size)
+
+
 def round_event(
-    config: ClusterAdmmConfig, server_round: int, count: int, rho: float, share: float
+    config: ClusterAdmmConfig,
+    server_round: int,
+    count: int,
+    size: int,
+    rho: float,
+    share: float,
 ) -> PrivacyEvent:
-    """Return the release of one round (counted from 1) by a client of ``count`` samples."""
+    """Return the release of one round (from 1) by a client of ``count`` samples of ``size``."""
     # A later round has less noise: a server must not get it by a number that is not in the run.
     if not 1 <= server_round <= config.rounds:
         raise ValueError(f"round {server_round}: the run's rounds are 1 to {config.rounds}")
-    sigma, distance = round_sigma(config, server_round, count, rho, share)
     what = "model of one primal step"
+    if config.privacy == "sound":
+        plan = grid_plan(config, server_round, count, size, rho, share)
+        allowed = decaying_rho(config.phi0, config.zeta, server_round)
+        return PrivacyEvent(
+            name=f"round-{server_round}",
+            what=what,
+            round=server_round,
+            epsilon=max(_zcdp_epsilon(allowed, config.delta), _LEAST_EPSILON),
+            delta=config.delta,
+            sigma=plan.sigma,
+            sensitivity=plan.sensitivity,
+            mechanism="discrete-gaussian",
+        )
+    sigma, distance = round_sigma(config, server_round, count, rho, share)
     return PrivacyEvent(
         name=f"round-{server_round}",
-        what=what if config.privacy == "sound" else f"{what} (not a valid guarantee)",
+        what=f"{what} (not a valid guarantee)",
         round=server_round,
         epsilon=max(gaussian_epsilon(sigma, config.delta, distance), _LEAST_EPSILON),
         delta=config.delta,
@@ -168,28 +226,38 @@ def simulated_release(
     partition: int,
     w: Array,
     server_round: int,
-    sigma: float,
+    count: int,
+    rho: float,
+    share: float,
 ) -> Array:
     """Return what a simulated client sends in place of its solution ``w`` (12)."""
-    return limited(config, w) + sigma * simulated_noise(seed, partition, server_round, w.size)
+    source = generator(seed, "noise", partition, server_round)
+    return _noised(config, w, server_round, count, rho, share, source)
 
 
-def limited(config: ClusterAdmmConfig, w: Array) -> Array:
-    """Return the model that noise is added to; with ``sound``, the nearest one of |w| <= W."""
-    return projected(w, config.clip_model) if config.privacy == "sound" else w
+def _noised(
+    config: ClusterAdmmConfig,
+    w: Array,
+    server_round: int,
+    count: int,
+    rho: float,
+    share: float,
+    source: NoiseSource,
+) -> Array:
+    """Return w with the noise of a round; with ``sound`` projected and on a grid."""
+    if config.privacy == "sound":
+        plan = grid_plan(config, server_round, count, w.size, rho, share)
+        return plan.apply(projected(w, config.clip_model), source, quick_discrete_gaussian)
+    sigma, _ = round_sigma(config, server_round, count, rho, share)
+    return w + sigma * source.standard_normal(w.size)
 
 
 def round_sigma(
     config: ClusterAdmmConfig, server_round: int, count: int, rho: float, share: float
 ) -> tuple[float, float]:
-    """Return sigma_n of a client of ``count`` samples, and the sensitivity that it is for."""
+    """Return sigma_n of (12) for ``count`` samples, and Delta; for ``sound``, before the grid."""
     distance = sensitivity(config, count, rho, share)
     return decaying_sigma(config.phi0, config.zeta, distance, server_round), distance
-
-
-def simulated_noise(seed: int, partition: int, server_round: int, size: int) -> Array:
-    """Return the standard normal draws of one client and round of a simulation."""
-    return generator(seed, "noise", partition, server_round).standard_normal(size)
 
 
 def release_model(
@@ -219,22 +287,20 @@ def release_model(
     policy.permit(config.privacy)
     if config.privacy == "none":
         return w, ()
-    event = round_event(config, server_round, count, rho, share)
+    event = round_event(config, server_round, count, w.size, rho, share)
+    step = server_round, count, rho, share
     if node.simulated:
-        sent = simulated_release(config, seed, node.partition, w, server_round, event.sigma)
-        return sent, (event,)
-    w = limited(config, w)
+        return simulated_release(config, seed, node.partition, w, *step), (event,)
     # Fresh noise makes every answer a release of its own, also where a round is asked for twice.
     name = f"{event.name}-{secrets.token_hex(8)}"
     event = PrivacyEvent(**{**event.as_record(), "name": name})
-    source: NoiseSource = fresh_noise()
     if config.privacy == "paper":  # what bounds nothing is no entry in a device's account
-        return w + event.sigma * source.standard_normal(w.size), (event,)
+        return _noised(config, w, *step, fresh_noise()), (event,)
     if node.state_path is None:
         raise DataError(f"{node.name}: no folder for its ledger; set state-path in --node-config")
     ledger = DeviceLedger(node.state_path, policy)
     ledger.reserve(event)
-    noisy = w + event.sigma * source.standard_normal(w.size)
+    noisy = _noised(config, w, *step, fresh_noise())
     ledger.commit(event.name)
     return noisy, (event,)
 

@@ -20,7 +20,7 @@ from strategies.core.base import Client, RoundPlan
 from .build import build_strategy
 from .config import ClusterAdmmConfig
 from .problem import Array, Tables
-from .release import round_sigma, simulated_release
+from .release import simulated_release
 from .steps import Places, primal_steps
 
 
@@ -92,5 +92,5 @@ class Rounds:
     def _released(self, client: int, w: Array, server_round: int) -> Array:
         """Return what a client sends for its w, (12)."""
         config, count = self._config, self.strategy.clients[client].count
-        sigma, _ = round_sigma(config, server_round, count, config.rho, self._shares[client])
-        return simulated_release(config, self._seed, client, w, server_round, sigma)
+        step = server_round, count, config.rho, self._shares[client]
+        return simulated_release(config, self._seed, client, w, *step)

@@ -21,6 +21,7 @@ A device has a batch of one client, `primal_step`; a run without messages has al
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import Protocol
@@ -34,9 +35,15 @@ from .problem import Array, Tables, signed_labels, step_length
 
 Places = NDArray[np.intp]
 
+# What is said here stays on the device.
+_log = logging.getLogger("trellis.device")
+_FAILURES = (ArithmeticError, np.linalg.LinAlgError, ValueError)
+
 # Of a logistic step. What the clients of a cluster leave adds up; models are to be right to 1e-8.
 GRADIENT_TOLERANCE = 1e-10
 _MOST_LOGISTIC_STEPS = 50
+# Of the descent that takes over where Newton's method does not end.
+MOST_DESCENT_STEPS = 100_000
 # w_k is off by about rho / curvature; smaller, and the step's rounding, 1e-16 / rho, is more.
 LEAST_RHO = 1e-8
 
@@ -124,6 +131,19 @@ class LogisticStep:
             )
         return w
 
+    def descend(self, v: Array) -> Array:
+        """Return w_k (d,) by gradient descent, slow and certain: |w - w_k| <= 1e-10 / c.
+
+        Steps of 1 / L contract by 1 - c / L, L = c + max |x|^2 / 4; at the start v / c the gradient
+        is at most max |x|. No more than `MOST_DESCENT_STEPS` are taken.
+        """
+        Z, c = self._signed, self._c
+        longest = float(np.max(np.linalg.norm(Z, axis=1)))
+        L, w = c + 0.25 * longest**2, v / c
+        for _ in range(min(descent_steps(longest, c), MOST_DESCENT_STEPS)):
+            w = w - (c * w - v - (expit(-(Z @ w)) @ Z) / self._count) / L
+        return w
+
     def _newton(self, v: Array, w: Array, t: float) -> tuple[Array, float]:
         """Return where Newton's method ends with margins divided by t, and 0 or the gradient."""
         Z, c, count = self._signed, self._c, self._count
@@ -168,6 +188,46 @@ class LogisticSteps:
         return np.array([step.solve(row) for step, row in zip(own, v, strict=True)])
 
 
+class Step(Protocol):
+    """The primal step of one client."""
+
+    def solve(self, v: Array) -> Array:
+        """Return w_k (d,) for v = phi_k + rho w_{s,q}."""
+
+
+class SureStep:
+    """The step of one client that its data cannot make fail, for ``privacy = "sound"``.
+
+    Whether a client answers must not depend on one of its samples. The same numbers as those of
+    `primal_step` wherever that has any. Newton's method for ``logistic`` may not end where features
+    are long: then `LogisticStep.descend` finds the same minimiser, to the same accuracy. What is
+    not finite, which needs scales that `exactness` allows only where the result does not matter,
+    is v / c, the solution without data.
+    """
+
+    def __init__(
+        self, loss: str, X: Array, y: Array, ridge: float, share: float, rho: float
+    ) -> None:
+        self._c = _curvature(ridge, share, rho)
+        self._logistic = LogisticStep(X, y, ridge, share, rho) if loss == "logistic" else None
+        self._step: Step | None = self._logistic
+        if loss != "logistic":
+            try:
+                self._step = primal_step(loss, X, y, ridge, share, rho)
+            except _FAILURES as error:
+                _log.warning("the primal step cannot be factorised (%s); v / c is used", error)
+
+    def solve(self, v: Array) -> Array:
+        """Return w_k (d,) for v = phi_k + rho w_{s,q}."""
+        found = None
+        try:
+            found = None if self._step is None else self._step.solve(v)
+        except _FAILURES as error:
+            _log.warning("the primal step failed: %s", error)
+            found = None if self._logistic is None else self._logistic.descend(v)
+        return found if found is not None and np.isfinite(found).all() else v / self._c
+
+
 class PrimalStep:
     """The step of one client: a batch of one."""
 
@@ -205,6 +265,13 @@ def alone(loss: str, tables: Tables, ridge: float) -> Array:
     """
     steps = primal_steps(loss, tables, 0.0, np.zeros(len(tables)), max(2.0 * ridge, LEAST_RHO))
     return steps.solve(np.zeros((len(tables), tables[0][0].shape[1])))
+
+
+def descent_steps(longest: float, c: float) -> int:
+    """Return how many steps `LogisticStep.descend` needs, for |x| <= ``longest``."""
+    condition = 1.0 + 0.25 * longest**2 / c
+    steps = condition * math.log(max(longest / GRADIENT_TOLERANCE, 2.0))
+    return math.ceil(min(steps, 1e18))
 
 
 def _whitened(U: Array, c: float) -> Array:

@@ -135,7 +135,10 @@ def _show(console: Console, results: Sequence[RunResult]) -> None:
 
 def _privacy(ledger: Mapping[str, Any]) -> str:
     mode = str(ledger.get("mode", "none"))
-    return f"{mode}, epsilon {ledger['epsilon']:.3g}" if ledger.get("epsilon") else mode
+    if not ledger.get("epsilon"):
+        return mode
+    simulated = " (simulated)" if ledger.get("simulated") else ""
+    return f"{mode}, epsilon {ledger['epsilon']:.3g}{simulated}"
 
 
 def _escape(text: str) -> str:

@@ -41,6 +41,7 @@ def introduction(
             "count": count,
             "variables": list(variables),
             "synthetic": node.data_path is None,
+            "simulated": node.simulated,
             **places,
         }
     )

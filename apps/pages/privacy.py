@@ -15,6 +15,7 @@ _TERMS = {
     "neighbouring": "Neighbouring data",
     "adversary": "Against whom",
     "not_covered": "Not covered",
+    "enrolment": "What enrolment tells",
 }
 _MODES = {
     "sound": "Noise as this software stands behind it (privacy = sound).",
@@ -49,6 +50,8 @@ def spent(result: RunResult) -> str:
     if kind == "paper" and result.ledger and not _noised(result):
         return "none: not noised (the paper's mode)"
     label = "the paper's claim" if kind == "paper" else kind
+    if epsilon is not None and result.ledger.get("simulated"):
+        label += ", simulated"
     return label if epsilon is None else f"ε = {number(float(epsilon))} ({label})"
 
 

@@ -13,7 +13,7 @@ from apps.common.seeds import generator
 from apps.common.servers import build_topology
 from apps.common.settings import ConfigError
 from strategies.core.secure import SecureSum
-from strategies.server_graph.exchange import servers
+from strategies.server_graph.exchange import Noise, servers
 from strategies.server_graph.failures import Outage, alive, parse_failures
 from strategies.server_graph.strategy import ServerGraph, ServerPlan
 from strategies.topology.graph import Topology
@@ -23,7 +23,11 @@ from .release import paper_epsilon, sound_epsilon
 
 
 def build_strategy(
-    config: ServerGraphConfig, seed: int, arguments: Mapping[str, Any], masks: bool = True
+    config: ServerGraphConfig,
+    seed: int,
+    arguments: Mapping[str, Any],
+    masks: bool = True,
+    noise: Noise | None = None,
 ) -> ServerGraph:
     """Return the strategy of the run's method.
 
@@ -32,6 +36,7 @@ def build_strategy(
     arguments : of `StudyStrategy`
     masks : False leaves out the masks between servers and those of clients, for who wants the
         numbers only
+    noise : of (server, round); from the seed where absent, which protects nobody
     """
     graph = build_topology(config, seed, config.weights)
     method = "none" if config.method == "fedavg" else config.method
@@ -48,7 +53,7 @@ def build_strategy(
             method,
             graph.servers,
             config.sigma,
-            lambda server, server_round: generator(seed, "server noise", server, server_round),
+            noise or partial(generator, seed, "server noise"),
             masks=masks,
         ),
         secure=SecureSum if masks and config.masks_clients else None,

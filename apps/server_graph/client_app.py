@@ -11,8 +11,11 @@ system: no server knows which samples were drawn.
 What a server learns: without masks every w_{p,k,i}, which for one step tells the mean gradient of
 the batch, (w_{p,i-1} - w_{p,k,i}) / mu. Noise is added between servers, by the servers: it does not
 protect a client from its own server, and no device can check it. So a device whose owner has set a
-budget (``max-epsilon``) refuses this study; ``require-privacy`` takes ``privacy = "sound"`` on the
-servers' word.
+budget (``max-epsilon``) refuses this study; with ``require-privacy`` it takes part under
+``privacy = "sound"``, and by secure aggregation only: its server learns sums, and what sums tell is
+not bounded. It also keeps to `RANGES`, so that a server cannot choose steps that carry one sample's
+gradient past all others. Under ``sound`` no sample makes a client refuse or fail: see `data` and
+`problem.clip_rows`.
 """
 
 from __future__ import annotations
@@ -44,6 +47,14 @@ app = ClientApp()
 Array = NDArray[np.float64]
 
 _LARGEST_SQUARE = 1e100
+# What a device takes whose owner requires privacy.
+RANGES = {
+    "clip": (1e-6, 1e6),
+    "step": (1e-9, 1e3),
+    "ridge": (0.0, 1e6),
+    "sigma": (1e-9, 1e9),
+    "local_steps": (1, 10_000),
+}
 
 
 @dataclass(frozen=True)
@@ -122,9 +133,27 @@ def _update(message: Message, context: Context) -> Array:
 def _permit(config: ServerGraphConfig, context: Context) -> None:
     policy = Policy.from_node_config(context.node_config)
     policy.permit(config.privacy)
+    if policy.require_privacy:
+        _permit_settings(config)
     if math.isfinite(policy.max_epsilon):
         raise PrivacyRefused(
             f"this device has a budget (max-epsilon {policy.max_epsilon:g}); in server-graph the "
             "servers add the noise, so a device can count nothing against it. To trust the "
             "servers' noise, set require-privacy=true in place of max-epsilon"
         )
+
+
+def _permit_settings(config: ServerGraphConfig) -> None:
+    """Refuse updates in the clear, and settings at which masks or clips would hide nothing."""
+    if not config.masks_clients:
+        raise PrivacyRefused(
+            f"this device requires privacy; method={config.method!r} with secure-aggregation="
+            f"{config.secure_aggregation!r} takes its updates in the clear. Set "
+            "secure-aggregation='on'"
+        )
+    for name, (low, high) in RANGES.items():
+        value = getattr(config, name)
+        if not low <= value <= high:
+            raise PrivacyRefused(
+                f"this device takes {name.replace('_', '-')} from {low:g} to {high:g}: {value:g}"
+            )

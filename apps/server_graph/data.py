@@ -14,11 +14,13 @@ Hessians are equal, not only in expectation: features are rotated and scaled so 
 constant only, and graph-homomorphic noise leaves the centroid alone, whoever is sampled.
 
 A client's own file: npz with ``X`` (n, d) and ``y`` (n,), or csv with a column ``y``; all other
-columns are features.
+columns are features. With ``privacy = "sound"`` no single record decides whether a client takes
+part: a cell that is no number counts as 0 and labels go by their sign, which the device logs.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +31,13 @@ from numpy.typing import NDArray
 from apps.common.assignment import dealt_server, given_number
 from apps.common.node import Node
 from apps.common.seeds import generator
-from apps.common.tables import DataError, read_table
+from apps.common.tables import DataError, read_table, read_tolerantly
 
 from .config import ServerGraphConfig
-from .losses import Loss, loss_by_name
+from .losses import Logistic, Loss, labels_by_sign, loss_by_name
+
+# What is said here stays on the device.
+log = logging.getLogger("trellis.device")
 
 Array = NDArray[np.float64]
 
@@ -86,26 +91,33 @@ def client_table(config: ServerGraphConfig, seed: int, node: Node) -> Samples:
     """Return one node's samples: its own file, or in simulation the synthetic ones."""
     if node.data_path is None:
         return synthetic_table(config, seed, node.partition)
-    return read_samples(node.data_path, loss_by_name(config.loss))
+    loss = loss_by_name(config.loss)
+    return read_samples(node.data_path, loss, tolerant=config.privacy == "sound")
 
 
-def read_samples(path: Path, loss: Loss) -> Samples:
+def read_samples(path: Path, loss: Loss, *, tolerant: bool = False) -> Samples:
     """Read a client's file.
+
+    Parameters
+    ----------
+    tolerant : refuse nothing that one record could bring about: what is no finite number counts as
+        0, and of this study's losses ``logistic`` takes labels by their sign. (A loss of one's own
+        has its own ``check_targets``, whatever it refuses.)
 
     Raises
     ------
     DataError
-        For what `apps.common.tables.read_table` refuses, for a file without targets or without
-        features, and for targets that the loss does not take.
+        For what `apps.common.tables.read_table` refuses (`read_tolerantly` where ``tolerant``), for
+        a file without targets or without features, and for targets that the loss does not take.
     """
     if path.suffix == ".npz":
-        y = _npz_targets(path)
-        table = read_table(path)
+        y = _npz_targets(path, tolerant)
+        table = read_tolerantly(path, rows=1, columns=1) if tolerant else read_table(path)
         X, columns = table.values, table.columns
         if y.shape != (len(X),):
             raise DataError(f"{path}: y has shape {y.shape}, X has {len(X)} rows; one y a row")
     else:
-        table = read_table(path)
+        table = read_tolerantly(path, rows=1, columns=1) if tolerant else read_table(path)
         if TARGET not in table.columns:
             raise DataError(
                 f"{path}: no column {TARGET!r} among {', '.join(table.columns[:8])}; name the "
@@ -117,6 +129,8 @@ def read_samples(path: Path, loss: Loss) -> Samples:
         columns = tuple(name for name in table.columns if name != TARGET)
         if not columns:
             raise DataError(f"{path}: no features; {TARGET!r} is the only column")
+    if tolerant and isinstance(loss, Logistic):
+        y = labels_by_sign(y, str(path))
     return Samples(X, loss.check_targets(y, str(path)), columns, str(path))
 
 
@@ -138,7 +152,7 @@ def server_of(config: ServerGraphConfig, node: Node, context: Context) -> int:
     return dealt_server(config.clients, config.servers, node) if given is None else given
 
 
-def _npz_targets(path: Path) -> Array:
+def _npz_targets(path: Path, tolerant: bool = False) -> Array:
     """Return ``y`` of an npz file; what is wrong with ``X`` but its width is `read_table`'s."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -153,13 +167,26 @@ def _npz_targets(path: Path) -> Array:
         raise DataError(f"{path}: no features; X has no columns")
     if y is None:
         raise DataError(f"{path}: holds {names}; needs the targets {TARGET!r}")
+    if tolerant and y.dtype.kind in "US":  # one text among them makes all of them texts
+        y = np.array([_number(cell) for cell in y.ravel().tolist()]).reshape(y.shape)
     if y.dtype.kind not in "fiub":
         raise DataError(f"{path}: {TARGET} is {y.dtype}; numbers are needed")
-    values = y.astype(np.float64)
+    with np.errstate(over="ignore"):
+        values = y.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
+    if bad.size and tolerant:
+        log.warning("%s: %d targets are no finite numbers and count as 0", path, bad.size)
+        values = np.where(np.isfinite(values), values, 0.0)
+    elif bad.size:
         raise DataError(
             f"{path}: row {bad[0] + 1}, {TARGET!r} is {values.flat[bad[0]]} ({bad.size} such "
             "rows); fill or drop missing values first"
         )
     return values
+
+
+def _number(cell: str | bytes) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return float("nan")

@@ -36,6 +36,7 @@ from apps.common.tables import DataError
 Array = NDArray[np.float64]
 
 _log = logging.getLogger("trellis.server_graph")
+_device = logging.getLogger("trellis.device")  # what is said there stays on the device
 
 
 class Loss(Protocol):
@@ -155,6 +156,17 @@ def checked_labels(y: Array, source: str) -> Array:
         _log.info("%s: label 0 is read as -1 (%d of %d rows)", source, zeros, y.size)
         return np.where(y == 0.0, -1.0, y)
     return y
+
+
+def labels_by_sign(y: Array, source: str) -> Array:
+    """Return labels -1 and +1 by the sign of any numbers, 0 for -1; odd ones are logged here only.
+
+    For ``privacy = "sound"``: a label that is none must not show in whether a client takes part.
+    """
+    odd = int(np.count_nonzero((np.abs(y) != 1.0) & (y != 0.0)))
+    if odd:
+        _device.warning("%s: %d labels are not -1, 0 or 1; they go by their sign", source, odd)
+    return np.where(y > 0.0, 1.0, -1.0)
 
 
 def start(loss: Loss, features: int) -> Array:

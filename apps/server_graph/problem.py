@@ -37,6 +37,7 @@ _log = logging.getLogger("trellis.server_graph")
 
 _PRECISION = 1e-10
 _NEWTON_STEPS = 100
+_SMALLEST_BOUND = 1e-140
 _CHUNK = 8192  # rows whose gradients are held at a time
 
 
@@ -49,7 +50,8 @@ def clip_rows(G: Array, B: float) -> Array:
     if B == 0.0:
         return G
     squares = np.einsum("...j,...j->...", G, G)
-    if squares.max() < np.inf:
+    # A square may also vanish where the norm does not: then a tiny B would not be enforced.
+    if squares.max() < np.inf and B >= _SMALLEST_BOUND:
         return G * (B / np.maximum(np.sqrt(squares), B))[..., None]
     G = np.where(np.all(np.isfinite(G), axis=-1, keepdims=True), G, 0.0)
     # A square may overflow where the norm does not.

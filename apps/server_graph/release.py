@@ -19,9 +19,20 @@ gradient only if it is enforced: ``clip`` does, sample by sample.
     is a release of its own, so the total counts as many as m has neighbours.
 
     Adversary: all servers but m, together. Not covered: m itself (secure aggregation keeps single
-    updates from it); **m's clients**, to whom w_m is sent: with y_m and what the others sent it
-    gives psi_m exactly; the gaps of floating-point noise. In a simulation noise comes from the seed
-    and protects nobody.
+    updates from it); **m's clients**, to whom w_m is sent, and **whoever reads the kept result**,
+    which has w_m: with y_m and what the others sent it gives psi_m exactly; the gaps of
+    floating-point noise.
+
+So epsilon is a number about servers that are apart. Here one process plays them all. In a
+simulation, where the noise comes from the seed and protects nobody, epsilon is told as what it
+would be, marked as simulated. Where a client is a device **none is told**: the process that its
+updates go to sees every psi, and nothing about it would be true. A device is protected by secure
+aggregation alone, which `client_app` insists on where its owner requires privacy.
+
+What enrolment tells the server, whatever ``privacy`` is: the client's name, its place in the order,
+whether it is simulated, the number of its samples, the names of its features, and its server. None
+of these is noised; the number of samples is public.
+
 ``masked`` claims no epsilon: see `privacy.secagg.server_masks` for who learns what.
 """
 
@@ -51,6 +62,23 @@ _CLAIMS = {
     "sound": "epsilon for everything server m tells the other servers in all rounds. A neighbour "
     "of server m learns: ",
 }
+_SIMULATED = (
+    "Simulated: epsilon is what servers on machines of their own would spend. Here the noise comes "
+    "from the seed, one process plays all servers, and nobody is protected. "
+)
+_ON_DEVICES = (
+    "None, and no epsilon is told: one process plays all servers, sees what each of them has "
+    "before noise is added, and has the noise. Of servers on machines of their own a neighbour of "
+    "server m would learn: "
+)
+_KEPT = {
+    "hybrid": "whoever reads the kept result: the model of server m in result.npz, with what the "
+    "other servers sent, gives psi_m without noise; ",
+}
+ENROLMENT = (
+    "The server is told every client's name, place in the order, whether it is simulated, number "
+    "of samples, names of features and server; none of it is noised."
+)
 
 
 def paper_epsilon(config: ServerGraphConfig, server_round: int) -> float:
@@ -83,31 +111,44 @@ def sound_epsilon(
     return min(releases * pure, zcdp_epsilon(releases * rho, config.delta))
 
 
-def statement(config: ServerGraphConfig) -> dict[str, str]:
-    """Return what a run with these settings claims, for the ledger and the report."""
+def statement(config: ServerGraphConfig, simulated: bool = True) -> dict[str, str]:
+    """Return what a run with these settings claims, for the ledger and the report.
+
+    ``simulated`` says that no client is a device.
+    """
     masked = (
         "Clients' updates were masked: their server learned the sum over the clients that stayed."
         if config.masks_clients
         else "Every server saw the single updates of its clients."
     )
+    claims = config.privacy != "none"
+    claim = _CLAIMS[config.privacy]
+    if claims:
+        claim = _SIMULATED + claim if simulated else _ON_DEVICES
+    told = claims and simulated
     return {
-        "claim": _CLAIMS[config.privacy] + NEIGHBOUR_LEARNS[config.method] + ".",
-        "adversary": "-" if config.privacy == "none" else "All other servers together.",
-        "neighbouring": "-"
-        if config.privacy == "none"
-        else "All data of one client of the server replaced.",
+        "claim": claim + NEIGHBOUR_LEARNS[config.method] + ".",
+        "adversary": "All other servers together." if told else "-",
+        "neighbouring": "All data of one client of the server replaced." if told else "-",
         "not_covered": "The server itself; its clients, who get its model and with the messages of "
-        "others find what it sent; a client that is re-homed, who is a client of two servers then; "
-        "the gaps of floating-point noise. In a simulation noise comes from the seed and protects "
-        "nobody.",
+        f"others find what it sent; {_KEPT.get(config.method, '')}a client that is re-homed, who "
+        "is a client of two servers then; the gaps of floating-point noise.",
         "secure_aggregation": masked,
+        "enrolment": ENROLMENT,
     }
 
 
-def warnings(config: ServerGraphConfig, size: int, releases: int) -> list[str]:
+def warnings(
+    config: ServerGraphConfig, size: int, releases: int, simulated: bool = True
+) -> list[str]:
     """Return what a reader of the result must know about its privacy."""
     if config.method not in ("hybrid", "iid"):
         return []
+    if not simulated:
+        return [
+            "No epsilon is told: one process plays all servers, so their noise hides nothing from "
+            f"it. {_protection(config)}"
+        ]
     if config.clip == 0.0:
         return [
             "clip=0: gradients are not bounded, so the noise between servers has no epsilon at "
@@ -115,10 +156,24 @@ def warnings(config: ServerGraphConfig, size: int, releases: int) -> list[str]:
         ]
     printed = paper_epsilon(config, config.rounds)
     real = sound_epsilon(config, config.rounds, size, releases)
+    kept = []
+    if config.privacy != "none" and config.method == "hybrid":
+        kept = [
+            f"epsilon {real:.3g} is of servers on machines of their own, simulated here; it is not "
+            "of who reads result.npz: a server's model in it, with what the others sent, gives "
+            "back what the noise hides."
+        ]
     if real <= WORRYING:
-        return []
+        return kept
     return [
+        *kept,
         f"epsilon grows as the square of the rounds: after {config.rounds} it is {printed:.3g} by "
         f"the paper's formula and {real:.3g} by the corrected one. Above {WORRYING:g} it protects "
-        "nobody in practice; use fewer rounds, more noise, or method=masked, which claims none."
+        "nobody in practice; use fewer rounds, more noise, or method=masked, which claims none.",
     ]
+
+
+def _protection(config: ServerGraphConfig) -> str:
+    if config.masks_clients:
+        return "What protects a client is secure aggregation: its server learns sums only."
+    return "Nothing protects a client: its updates are sent as they are."

@@ -13,10 +13,13 @@ from flwr.serverapp import Grid, ServerApp
 
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
+from apps.common.seeds import generator
 from strategies.core.base import Client
+from strategies.core.checkpoint import Checkpoint
+from strategies.server_graph.noise import ServerNoise
 from strategies.server_graph.strategy import ServerGraph
 
-from .build import build_strategy, epsilons
+from .build import build_strategy
 from .config import ServerGraphConfig
 from .losses import loss_by_name, start
 from .release import statement, warnings
@@ -27,18 +30,27 @@ log = logging.getLogger("trellis.run")
 
 app = ServerApp()
 
+_SIMULATORS = ("local", "flower")  # engines that can have clients that are no devices
+
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the study and keep its result."""
     run = StudyRun(context, grid, ServerGraphConfig)
     config = run.config
-    strategy = build_strategy(config, run.seed, run.strategy_arguments())
-    strategy.on_enrolled = partial(_enrolled, config, run.result, strategy)
+    arguments = run.strategy_arguments()
+    checkpoint: Checkpoint | None = arguments["checkpoint"]
+    noise = ServerNoise(
+        partial(generator, run.seed, "server noise"),
+        None if checkpoint is None else checkpoint.folder,
+        run.resume,
+    )
+    strategy = build_strategy(config, run.seed, arguments, noise=noise)
+    strategy.on_enrolled = partial(_enrolled, config, run.result, strategy, noise)
     strategy.evaluate = partial(deviations, config, run.seed, strategy)
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
-        run.result.ledger = _ledger(config, strategy)
+        run.result.ledger = _ledger(config, strategy, noise.simulated)
         _fill(run.result, config, run.seed, strategy)
     run.write_report(sections, export_graphs)
 
@@ -47,23 +59,33 @@ def _enrolled(
     config: ServerGraphConfig,
     result: RunResult,
     strategy: ServerGraph,
+    noise: ServerNoise,
     clients: Sequence[Client],
 ) -> None:
-    """Set the model's size, and say what a reader must know before the first round."""
+    """Set the model's size and the noise, and say what a reader must know beforehand."""
+    # The seed may make noise only where there is nobody to protect.
+    simulated = result.engine in _SIMULATORS and all(client.simulated for client in clients)
+    noise.decide(simulated)
+    if not simulated:
+        strategy.epsilons = lambda server_round, size: {}  # of one process none is true
     strategy.first_model = start(loss_by_name(config.loss), len(clients[0].variables))
     graph = strategy.servers.topology
     releases = int(np.max(graph.degree)) if config.method == "iid" else 1
-    for note in warnings(config, strategy.first_model.size, releases):
+    for note in warnings(config, strategy.first_model.size, releases, simulated):
         log.warning(note)
         result.notes.append(note)
     log.info("servers: %s", graph.describe())
 
 
-def _ledger(config: ServerGraphConfig, strategy: ServerGraph) -> dict[str, Any]:
+def _ledger(config: ServerGraphConfig, strategy: ServerGraph, simulated: bool) -> dict[str, Any]:
     """Return the run's account: what every server has told the others."""
     graph, rounds = strategy.servers.topology, len(strategy.progress.rows)
-    spent = epsilons(config, graph, rounds, strategy.first_model.size) if rounds else {}
-    account: dict[str, Any] = {"mode": config.privacy, **statement(config)}
+    spent = strategy.epsilons(rounds, strategy.first_model.size) if rounds else {}
+    account: dict[str, Any] = {
+        "mode": config.privacy,
+        "simulated": simulated,
+        **statement(config, simulated),
+    }
     if spent:
         account |= {
             "epsilon_paper": spent["epsilon-paper"],
@@ -71,6 +93,8 @@ def _ledger(config: ServerGraphConfig, strategy: ServerGraph) -> dict[str, Any]:
         }
     if config.privacy == "none":
         return {**account, "clients": []}
+    if not simulated:
+        return {**account, "clients": [{"name": name, "events": []} for name in graph.names]}
     key = "epsilon-paper" if config.privacy == "paper" else "epsilon-sound"
     total = {"epsilon": spent.get(key, 0.0), "delta": config.delta}
     entries = [{"name": name, **total, "events": []} for name in graph.names]

@@ -56,6 +56,9 @@ class ByteSource(Protocol):
         ...
 
 
+Sampler = Callable[[ByteSource, int, Fraction], Integers]
+
+
 @dataclass(frozen=True)
 class GridRelease:
     """A statistic on the grid with its noise, and what the ledger needs to know.
@@ -80,15 +83,15 @@ def discrete_laplace(source: ByteSource, size: int, scale: Fraction | int) -> In
     Added to an integer statistic with l1 sensitivity D it is (D / scale)-private, without delta.
     Adversary, neighbours and what is not covered: see the module.
     """
-    ratio = _rational("scale", scale)
+    ratio = rational("scale", scale)
     t, s = ratio.numerator, ratio.denominator
 
     def propose(count: int) -> tuple[Integers, Booleans]:
-        u = _below(source, t, count)
-        accepted = _bernoulli_exp(source, lambda i: _below(source, t, i.size) < u[i], count)
+        u = below(source, t, count)
+        accepted = _bernoulli_exp(source, lambda i: below(source, t, i.size) < u[i], count)
         magnitude = np.zeros(count, dtype=np.int64)
         magnitude[accepted] = (u[accepted] + t * _geometric(source, int(accepted.sum()))) // s
-        negative = _below(source, 2, count) == 1
+        negative = below(source, 2, count) == 1
         accepted &= ~(negative & (magnitude == 0))  # or zero would come twice as often
         return np.where(negative, -magnitude, magnitude), accepted
 
@@ -102,7 +105,7 @@ def discrete_gaussian(source: ByteSource, size: int, sigma: Fraction | int) -> I
     ([CKS] Theorem 14); its variance is at most sigma^2. Adversary, neighbours and what is not
     covered: see the module.
     """
-    deviation = _rational("sigma", sigma)
+    deviation = rational("sigma", sigma)
     t = math.floor(deviation) + 1
     p, q = (deviation**2).numerator, (deviation**2).denominator
 
@@ -118,13 +121,13 @@ def discrete_gaussian(source: ByteSource, size: int, sigma: Fraction | int) -> I
 
 def discrete_laplace_pmf(z: ArrayLike, scale: Fraction | int) -> NDArray[np.float64]:
     """Return P[Z = z] of `discrete_laplace`, in floats, for tests and audits. Not a release."""
-    b = float(_rational("scale", scale))
+    b = float(rational("scale", scale))
     return math.tanh(0.5 / b) * np.exp(-np.abs(np.asarray(z)) / b)
 
 
 def discrete_gaussian_pmf(z: ArrayLike, sigma: Fraction | int) -> NDArray[np.float64]:
     """Return P[Z = z] of `discrete_gaussian`, in floats, for tests and audits. Not a release."""
-    s = float(_rational("sigma", sigma))
+    s = float(rational("sigma", sigma))
     support = np.arange(-math.ceil(40.0 * s), math.ceil(40.0 * s) + 1)
     total = np.exp(-0.5 * (support / s) ** 2).sum()
     return np.exp(-0.5 * (np.asarray(z) / s) ** 2) / total
@@ -191,12 +194,21 @@ class GridPlan:
         """What the release costs in zCDP."""
         return gaussian_rho(float(self.steps), self.bound)
 
-    def apply(self, statistic: NDArray[np.float64], source: ByteSource) -> NDArray[np.float64]:
-        """Return the statistic, rounded and noised: exact multiples of the grid."""
+    def apply(
+        self,
+        statistic: NDArray[np.float64],
+        source: ByteSource,
+        sampler: Sampler | None = None,
+    ) -> NDArray[np.float64]:
+        """Return the statistic, rounded and noised: exact multiples of the grid.
+
+        ``sampler`` draws the noise, `discrete_gaussian` where absent.
+        """
         steps = statistic / self.grid
         if not np.all(np.abs(steps) < _EXACT):  # also for nan
             raise ValueError(f"grid={self.grid}: a value is not finite, or beyond 2^52 grid steps")
-        noise = discrete_gaussian(source, steps.size, self.steps).reshape(steps.shape)
+        draw = sampler or discrete_gaussian
+        noise = draw(source, steps.size, self.steps).reshape(steps.shape)
         # Integers times a power of two: exact.
         return (np.rint(steps).astype(np.int64) + noise).astype(np.float64) * self.grid
 
@@ -205,6 +217,11 @@ def plan_release(
     grid: float, epsilon: float, delta: float, sensitivity: float, size: int
 ) -> GridPlan:
     """Return how `release_on_grid` would noise a statistic of ``size`` entries."""
+    return plan_for_rho(grid, zcdp_rho(epsilon, delta), sensitivity, size)
+
+
+def plan_for_rho(grid: float, rho: float, sensitivity: float, size: int) -> GridPlan:
+    """Return a release on the grid that is ``rho``-zCDP, for a statistic of ``size`` entries."""
     if not (grid > 0.0 and math.isfinite(grid) and math.frexp(grid)[0] == 0.5):
         near = 2.0 ** round(math.log2(grid)) if 0.0 < grid < math.inf else 2.0**-20
         raise ValueError(f"grid={grid}: must be a power of two, e.g. {near!r}")
@@ -212,7 +229,7 @@ def plan_release(
         raise ValueError(f"sensitivity={sensitivity}: must be positive and finite")
     # In grid steps. The last factor is the private side of rounding in this line and the next.
     bound = (sensitivity / grid + math.sqrt(max(1, size))) * (1.0 + 1e-12)
-    needed = bound / math.sqrt(2.0 * zcdp_rho(epsilon, delta)) * (1.0 + 1e-12)
+    needed = bound / math.sqrt(2.0 * rho) * (1.0 + 1e-12)
     if needed >= _LARGEST / 64:
         raise ValueError(f"grid={grid}: sigma is {needed:.3g} grid steps; use a coarser grid")
     return GridPlan(grid, Fraction(math.ceil(needed * 1024.0), 1024), bound)
@@ -245,7 +262,7 @@ def _bernoulli_exp(
     while alive.size:
         going = gamma(alive)
         if k > 1:
-            going &= _below(source, k, alive.size) == 0
+            going &= below(source, k, alive.size) == 0
         result[alive[~going]] = k % 2 == 1
         alive = alive[going]
         k += 1
@@ -261,7 +278,7 @@ def _bernoulli_exp_of(
     digits = np.array([r * _WORD // denominator for r in rest], dtype=np.uint64)[which]
 
     def fraction(i: Integers) -> Booleans:
-        word = _words(source, i.size)
+        word = words(source, i.size)
         heads = word < digits[i]
         for tie in np.flatnonzero(word == digits[i]):  # one in 2^64: look at the next digits
             remainder = rest[which[i[tie]]] * _WORD % denominator
@@ -283,7 +300,7 @@ def _bernoulli_exp_of(
 def _next_digits(source: ByteSource, remainder: int, denominator: int) -> bool:
     while True:
         digit, remainder = divmod(remainder * _WORD, denominator)
-        word = int(_words(source, 1)[0])
+        word = int(words(source, 1)[0])
         if word != digit:
             return word < digit
 
@@ -302,22 +319,24 @@ def _heads(i: Integers) -> Booleans:
     return np.ones(i.size, dtype=np.bool_)
 
 
-def _below(source: ByteSource, bound: int, size: int) -> Integers:
+def below(source: ByteSource, bound: int, size: int) -> Integers:
     """Return uniform integers of 0..bound-1; words beyond the last full multiple are redrawn."""
     last = np.uint64(_WORD - _WORD % bound - 1)
-    word = _words(source, size)
+    word = words(source, size)
     redraw = np.flatnonzero(word > last)
     while redraw.size:
-        word[redraw] = _words(source, redraw.size)
+        word[redraw] = words(source, redraw.size)
         redraw = redraw[word[redraw] > last]
     return (word % np.uint64(bound)).astype(np.int64)
 
 
-def _words(source: ByteSource, size: int) -> NDArray[np.uint64]:
+def words(source: ByteSource, size: int) -> NDArray[np.uint64]:
+    """Return uniform words of 64 bits."""
     return np.frombuffer(source.bytes(8 * size), dtype="<u8").astype(np.uint64)
 
 
-def _rational(name: str, value: Fraction | int) -> Fraction:
+def rational(name: str, value: Fraction | int) -> Fraction:
+    """Return a width as the exact number it must be; refuse others."""
     if isinstance(value, bool) or not isinstance(value, Fraction | int):
         raise TypeError(f"{name}={value!r}: must be an int or a Fraction, which are exact")
     if not 0 < value < _LARGEST:

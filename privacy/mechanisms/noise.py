@@ -72,9 +72,14 @@ class SecretNoise:
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
 
 
+def fresh_secret() -> bytes:
+    """Return 32 bytes of the operating system's entropy."""
+    return secrets.token_bytes(_SECRET_BYTES)
+
+
 def fresh_noise() -> SecretNoise:
     """Return noise from the operating system's entropy, never the same twice."""
-    return SecretNoise(secrets.token_bytes(_SECRET_BYTES))
+    return SecretNoise(fresh_secret())
 
 
 def release_noise(secret: bytes, *description: str | bytes) -> SecretNoise:

@@ -26,7 +26,8 @@ class StudyError(RuntimeError):
 class Client:
     """One enrolled client, in the order of its partition, then its name.
 
-    ``synthetic`` says that its data was made by the study, so that the truth is known; ``server``
+    ``synthetic`` says that its data was made by the study, so that the truth is known;
+    ``simulated`` that it is no device, so that its noise may come from the seed; ``server``
     and ``cluster`` which of several servers and clusters it belongs to, and ``classes`` how many
     classes its labels are of, where a study has them.
     """
@@ -43,6 +44,7 @@ class Client:
     rounds: int = 0
     failures: int = 0
     last_failure: str = ""
+    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,13 +130,13 @@ def _read(content: RecordDict, node_id: int) -> Client:
         raise BadReply("a name and the names of the variables are needed")
     if not (isinstance(partition, int) and isinstance(count, int) and count > 0):
         raise BadReply(f"partition {partition!r} and count {count!r} must be whole numbers")
-    synthetic = record.get("synthetic") is True
+    kind = {key: record.get(key) is True for key in ("synthetic", "simulated")}
     places = {key: record.get(key, -1) for key in ("server", "cluster", "classes")}
     for key, value in places.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise BadReply(f"{key} {value!r} must be a whole number")
     names = [str(variable) for variable in variables]
-    return Client(name, partition, count, names, node_id, synthetic, **places)  # type: ignore[arg-type]
+    return Client(name, partition, count, names, node_id, **kind, **places)  # type: ignore[arg-type]
 
 
 def _name_apart(clients: Sequence[Client]) -> None:

@@ -47,8 +47,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Message = NDArray[Any]
 Noise = Callable[[int, int], NoiseSource]
-"""The noise of (server, round): from the run's seed where it is simulated, so that a run that is
-resumed repeats it; otherwise `privacy.mechanisms.noise.fresh_noise`."""
+"""The noise of (server, round), however often one asks: `strategies.server_graph.noise`."""
 
 
 class Server:

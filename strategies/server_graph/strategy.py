@@ -96,7 +96,7 @@ class ServerGraph(StudyStrategy[Vector]):
         self._exchange = exchange
         # One session for all servers, as a client keeps to one: it may be re-homed.
         self._secure = None if secure is None else secure()
-        self._epsilons = epsilons or (lambda server_round, size: {})
+        self.epsilons = epsilons or (lambda server_round, size: {})
         self.first_model = np.zeros(0)
         self.current_round = 0
         self._matrices: dict[bytes, Matrix] = {}
@@ -256,7 +256,7 @@ class ServerGraph(StudyStrategy[Vector]):
             "disagreement": float(np.mean(np.sum(apart**2, axis=1))),
             "servers": float(np.count_nonzero(up)),
             "between-servers": float(self.post.bytes - sent),
-            **self._epsilons(server_round, self.first_model.size),
+            **self.epsilons(server_round, self.first_model.size),
             "server-seconds": time.perf_counter() - began,
         }
 

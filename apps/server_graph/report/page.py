@@ -301,12 +301,23 @@ def _privacy(result: RunResult) -> Section:
         figure = plots.curves(x, lines, y_label="epsilon", log_y=True)
         figure = plots.level(figure, WORRYING, f"{WORRYING:g}: above, nobody is protected")
         ends = ", ".join(f"{name} {number(line[-1])}" for name, line in lines.items())
-        text = f"In the end: {ends}. The paper takes an l2 bound where Laplace noise needs l1."
+        text = (
+            f"In the end: {ends}. The paper takes an l2 bound where Laplace noise needs l1. "
+            "Simulated: this is what servers on machines of their own would spend."
+        )
+        if method == "hybrid":
+            text += (
+                " It is not of who reads the kept result: a server's model in result.npz, with "
+                "what the others sent, gives its psi without noise."
+            )
         svg = plots.svg(figure, f"Epsilon against the round. {text}")
         blocks.append(FigureBlock("Epsilon over the rounds", svg, text))
     else:
         why = f"method {method} does not rest on noise."
-        if method in ("hybrid", "iid"):
+        if result.ledger.get("simulated") is False:
+            why = "one process plays all servers, and clients are devices: their noise hides "
+            why += "nothing from it."
+        elif method in ("hybrid", "iid"):
             why = "it needs sigma > 0 and clip > 0, a bound on every sample's gradient."
         blocks.append(Paragraph(f"No epsilon can be told: {why}"))
     blocks.append(Facts({f"Threat model of {name}": told for name, told in THREATS.items()}))

@@ -9,10 +9,12 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from apps.cluster_admm import client_app
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import held_out_rows, synthetic_table, synthetic_truth
-from apps.cluster_admm.release import bounded, projected, round_event, simulated_noise
+from apps.cluster_admm.release import bounded, grid_plan, projected, round_event
 from apps.cluster_admm.steps import primal_step
+from apps.common.seeds import generator
 from privacy.accounting.budget import DeviceLedger
 from privacy.accounting.events import PrivacyEvent
+from privacy.mechanisms.digits import quick_discrete_gaussian
 from sim.grid import LocalGrid
 from strategies.core import wire
 from strategies.core.enrolment import enrol
@@ -147,14 +149,18 @@ def test_a_noisy_reply_is_the_model_with_the_round_s_noise_and_its_event(privacy
         assert np.linalg.norm(w) > 0.5
         w = projected(w, 0.5)
     count = len(synthetic_table(config, 1, 3).y)
-    event = round_event(config, 2, count, 3.0, 0.25)
+    event = round_event(config, 2, count, 5, 3.0, 0.25)
     with grid_of(settings) as grid:
         reply = send(grid, 3, "train", {"v": V}, round=2, rho=3.0, share=0.25, sigma=0.0)
-    np.testing.assert_allclose(
-        wire.arrays(reply["arrays"])["model"],
-        w + event.sigma * simulated_noise(1, 3, 2, 5),
-        rtol=1e-12,
-    )
+    source = generator(1, "noise", 3, 2)
+    if privacy == "sound":
+        plan = grid_plan(config, 2, count, 5, 3.0, 0.25)
+        expected = plan.apply(w, source, quick_discrete_gaussian)
+        steps = wire.arrays(reply["arrays"])["model"] / plan.grid
+        np.testing.assert_array_equal(steps, np.rint(steps))
+    else:
+        expected = w + event.sigma * source.standard_normal(5)
+    np.testing.assert_allclose(wire.arrays(reply["arrays"])["model"], expected, rtol=1e-12)
     assert PrivacyEvent.from_record(dict(reply["privacy.round-2"])) == event
 
 

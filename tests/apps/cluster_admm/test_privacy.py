@@ -85,9 +85,12 @@ def test_a_client_s_total_is_of_the_rounds_it_took_part_in(privacy, mixing, answ
         assert [event.round for event in events] == took_part
         assert result.clients[k]["rounds"] == len(took_part)
         spent = decaying_total_of(0.01, 0.9, took_part)
-        assert math.fsum(event.rho for event in events) == pytest.approx(spent, rel=1e-12)
+        # sigma is rounded up to a 1024th of a grid step
+        near = 1e-6 if privacy == "sound" else 1e-12
+        assert math.fsum(event.rho for event in events) == pytest.approx(spent, rel=near)
         if privacy == "sound" and took_part:
-            assert entry["rho"] == pytest.approx(spent, rel=1e-12)
+            assert entry["rho"] == pytest.approx(spent, rel=near)
+            assert entry["rho"] <= spent * (1.0 + 1e-12)
     assert ledger["clients"][1]["events"] == []
     assert ledger["clients"][1]["epsilon"] == 0.0
     assert len(answered[0]) == 1
@@ -98,14 +101,14 @@ def test_the_total_is_what_another_library_makes_of_the_same_noise(answered):
     result = study({"privacy": "sound", "sample": 2, "phi0": 0.02, "delta": 1e-6})
     for k, entry in enumerate(result.ledger["clients"]):
         rounds = answered[k]
-        # All Gaussians together are one, of which the privacy loss distribution is known exactly.
+        # Of discrete Gaussians zCDP is what is proved; continuous ones would come to a little less.
         pld = by_accountant(PLDAccountant(), rounds, 0.02, 0.9, 1e-6)
-        assert entry["epsilon"] == pytest.approx(pld, rel=2e-3)
-        assert entry["epsilon"] <= pld * (1.0 + 1e-6)  # which rounds up
+        assert pld < entry["epsilon"] < 1.15 * pld
         rdp = by_accountant(RdpAccountant(ORDERS), rounds, 0.02, 0.9, 1e-6)
         total = zcdp_epsilon(decaying_total_of(0.02, 0.9, rounds), 1e-6)
         assert total == pytest.approx(rdp, rel=1e-3)
-        assert entry["epsilon"] < total
+        assert entry["epsilon"] == pytest.approx(total, rel=1e-5)
+        assert entry["epsilon"] <= total
         assert entry["delta"] == 1e-6
         if "epsilon_rdp" in entry:  # for those that spent most
             assert entry["epsilon_rdp"] == pytest.approx(rdp, rel=0.02)
@@ -154,7 +157,8 @@ def test_clients_send_nothing_but_noisy_models_and_what_they_cost(privacy, monke
         if kind == "query.enrol":
             assert set(content) == {"client"}
             assert set(content["client"]) == {
-                "name", "partition", "count", "variables", "synthetic", "server", "cluster",
+                "name", "partition", "count", "variables", "synthetic", "simulated", "server",
+                "cluster",
             }  # fmt: skip
         else:
             assert kind == "train"
@@ -217,8 +221,7 @@ def test_a_device_whose_budget_is_spent_refuses_and_the_others_go_on(devices, tm
     assert entry["epsilon"] == pytest.approx(ledger.spent())
     assert ledger.spent() <= 1.5
     more = by_accountant(RdpAccountant(ORDERS), range(1, allowed + 2), 0.01, 0.9, 1e-5)
-    exact = by_accountant(PLDAccountant(), range(1, allowed + 2), 0.01, 0.9, 1e-5)
-    assert 1.5 < exact <= more
+    assert more > 1.5
 
 
 def test_a_device_adds_up_all_runs_and_the_run_only_its_own(devices, tmp_path):
@@ -257,12 +260,16 @@ def test_what_the_paper_s_mode_releases_is_no_entry_in_a_device_s_account(device
 # --- the bound -----------------------------------------------------------------------------------
 
 
+def no_noise(source, size, sigma):
+    return np.zeros(size, dtype=np.int64)
+
+
 def asked(path, settings, v, **order):
     """Return what a device sends for ``v``, without its noise, and the sensitivity it claims."""
     run_config = make_run_config(STUDY, settings) | {"out": ""}
     node = {"data-path": str(path), "partition-id": 0, "simulation": True}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(release, "simulated_noise", lambda *where: np.zeros(where[-1]))
+        patch.setattr(release, "quick_discrete_gaussian", no_noise)
         with LocalGrid(apps.client_app, [node], run_config) as grid:
             content = RecordDict({"arrays": wire.record({"v": v}), "order": ConfigRecord(order)})
             message = Message(content, next(iter(grid.get_node_ids())), "train")
@@ -303,13 +310,13 @@ def test_whatever_a_server_orders_a_replaced_sample_moves_the_reply_by_no_more_t
     )
     assert claimed == same  # it may not depend on the data
     assert np.linalg.norm(one - two) <= claimed * (1.0 + 1e-9) + 1e-12
-    assert max(np.linalg.norm(one), np.linalg.norm(two)) <= 2.0 * (1.0 + 1e-12)
+    assert max(np.linalg.norm(one), np.linalg.norm(two)) <= 2.0 * 1.001  # and the grid
 
 
 def test_an_outlier_moves_the_first_round_of_a_whole_run_by_no_more_than_claimed(
     devices, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(release, "simulated_noise", lambda *where: np.zeros(where[-1]))
+    monkeypatch.setattr(release, "quick_discrete_gaussian", no_noise)
     sent = []
     monkeypatch.setattr(
         ClusterAdmm,
@@ -332,4 +339,4 @@ def test_an_outlier_moves_the_first_round_of_a_whole_run_by_no_more_than_claimed
     (event,) = result.ledger["clients"][1]["events"]
     assert 0.0 < np.linalg.norm(sent[0] - sent[1]) <= event["sensitivity"]
     # C = 2 B (B W + Y) = 6, mu = rho + 2 ridge / 2 clients of the server.
-    assert event["sensitivity"] == pytest.approx(2.0 * 6.0 / (9.0 * (3.0 + 0.1)))
+    assert event["sensitivity"] == pytest.approx(2.0 * 6.0 / (9.0 * (3.0 + 0.1)), rel=3e-3)

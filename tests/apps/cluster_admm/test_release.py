@@ -149,6 +149,9 @@ def test_the_noise_has_the_variance_of_12(privacy):
     for n in (1, 100):
         sent, (event,) = release_model(chosen, 1, simulated(), w, n, 4, 3.0, 0.25)
         distance = sensitivity(chosen, 4, 3.0, 0.25)
+        if privacy == "sound":  # rounding, of the model and in computing it, is counted
+            assert distance < event.sensitivity < distance * 1.003
+            distance = event.sensitivity
         variance = 0.99**n * distance**2 / (2 * 0.001)
         assert event.sigma**2 == pytest.approx(variance)
         assert sent.var() == pytest.approx(variance, rel=0.04)  # 5.7 standard errors
@@ -178,9 +181,9 @@ def test_without_privacy_the_model_is_sent_as_it_is():
 def test_sound_projects_before_it_adds_noise():
     chosen = config(phi0=1e12, **SMALL)  # hardly any noise
     sent, _ = release_model(chosen, 1, simulated(), np.array([30.0, 40.0]), 1, 4, 3.0, 0.1)
-    np.testing.assert_allclose(sent, [1.2, 1.6], atol=1e-4)
+    np.testing.assert_allclose(sent, [1.2, 1.6], atol=3e-4)  # the grid
     sent, _ = release_model(chosen, 1, simulated(), np.array([1.0, 1.0]), 1, 4, 3.0, 0.1)
-    np.testing.assert_allclose(sent, [1.0, 1.0], atol=1e-4)
+    np.testing.assert_allclose(sent, [1.0, 1.0], atol=3e-4)
 
 
 def test_totals_are_of_the_rounds_a_client_took_part_in():
@@ -194,7 +197,7 @@ def test_totals_are_of_the_rounds_a_client_took_part_in():
     ledger = Ledger("sound", chosen.delta)
     for name, count, rounds in (("all", 2, range(1, 301)), ("some", 9, some)):
         for n in rounds:
-            ledger.commit(name, round_event(chosen, n, count, 3.0, 1 / 15))
+            ledger.commit(name, round_event(chosen, n, count, 60, 3.0, 1 / 15))
     assert events_rho(ledger.events("all")) == pytest.approx(1.939, abs=5e-4)
     assert events_rho(ledger.events("some")) == pytest.approx(expected)
     assert 0.0 < ledger.total("some")[0] < ledger.total("all")[0]
@@ -204,7 +207,7 @@ def test_totals_are_of_the_rounds_a_client_took_part_in():
 def test_a_round_that_is_not_in_the_run_is_refused():
     for n in (0, -1, 301):
         with pytest.raises(ValueError, match="the run's rounds are 1 to 300"):
-            round_event(config(), n, 4, 3.0, 0.1)
+            round_event(config(), n, 4, 3, 3.0, 0.1)
 
 
 @pytest.fixture
@@ -263,7 +266,8 @@ def test_losses_are_told_only_where_no_privacy_is_claimed():
 def test_the_run_says_what_it_claims_and_warns_of_what_it_does_not():
     assert "not a bound" in statement(config("paper"))["claim"]
     assert "NOT PRIVATE" in statement(config("paper"))["claim"]
-    assert "cluster" in statement(config())["not_covered"]
+    assert "enrolment" in statement(config())["not_covered"]
+    assert "cluster" in statement(config())["enrolment"]
     assert warnings(config("none"), range(1, 301)) == []
     assert warnings(config(), [1, 2]) == []
     assert "1.939-zCDP" in warnings(config(), range(1, 301))[0]

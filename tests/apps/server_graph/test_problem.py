@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
@@ -218,3 +218,53 @@ def test_the_msd_is_in_decibels_of_the_mean_square():
     assert msd(models[0], w_o) == pytest.approx(-20.0)
     assert msd(models, w_o) == pytest.approx(10 * math.log10((0.01 + 0.09) / 2))
     assert msd(w_o, w_o) == -math.inf
+
+
+ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True, allow_subnormal=True)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(ANY_FLOAT, ANY_FLOAT, ANY_FLOAT), min_size=1, max_size=4),
+    st.floats(5e-324, 1e300, allow_subnormal=True),
+)
+@example([(1e-300, -1e-300, 1e-300)], 1e-305)
+@example([(5e-324, 5e-324, 5e-324)], 5e-324)
+@example([(1e308, 1e308, -1e308), (1e-310, 1e-310, 0.0)], 1e-3)
+@example([(1e155, 1e155, 0.0), (np.nan, 1.0, np.inf)], 1.0)
+@example([(1e-82, 0.0, 0.0)], 1e-100)
+def test_clipped_rows_keep_their_bound_over_the_whole_range_of_floats(rows, bound):
+    clipped = clip_rows(np.array(rows), bound)
+    assert np.all(np.isfinite(clipped))
+    for row in clipped.tolist():
+        # math.hypot neither overflows nor underflows; subnormals round by 5e-324
+        assert math.hypot(*row) <= bound * (1.0 + 1e-14) + 2e-323
+    short = [math.hypot(*row) <= bound * (1.0 - 1e-14) for row in rows]
+    for before, after, unchanged in zip(rows, clipped.tolist(), short, strict=True):
+        if unchanged:
+            np.testing.assert_allclose(after, before, rtol=1e-14, atol=1e-323)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 2**20), st.floats(-320, 308), st.floats(-320, 308), st.floats(-6, 6),
+    st.floats(-9, 3), st.integers(1, 4), st.sampled_from([Logistic, LeastSquares]),
+)  # fmt: skip
+def test_over_the_whole_range_of_floats_two_clients_are_no_further_apart_than_claimed(
+    seed, scale, target, log_clip, log_step, count, loss
+):
+    """What `release` rests on: E clipped steps move two models apart by 2 mu B E at most."""
+    rng = np.random.default_rng(seed)
+    clip, step, w = 10.0**log_clip, 10.0**log_step, rng.standard_normal(3)
+    ends = []
+    for sign, power in ((1.0, scale), (-1.0, -scale)):
+        with np.errstate(all="ignore"):
+            X = np.nan_to_num(sign * 10.0 ** min(power, 308.0) * rng.standard_normal((5, 3)))
+            y = np.nan_to_num(rng.standard_normal(5) * 10.0**target)
+            y = np.where(y > 0.0, 1.0, -1.0) if loss is Logistic else y
+            batches = np.tile(np.arange(5), (count, 1))
+            ends.append(local_steps(loss(), w, X, y, step, 0.0, clip, batches))
+    assert np.all(np.isfinite(ends))
+    claimed = 2.0 * step * clip * count
+    rounding = 1e-15 * (np.linalg.norm(ends[0]) + np.linalg.norm(ends[1])) * count
+    assert np.linalg.norm(ends[0] - ends[1]) <= claimed * (1.0 + 1e-13) + rounding

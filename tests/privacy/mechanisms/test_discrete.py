@@ -11,9 +11,9 @@ from scipy import stats
 
 from privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
 from privacy.mechanisms.discrete import (
-    _below,
     _bernoulli_exp_of,
     _next_digits,
+    below,
     discrete_gaussian,
     discrete_gaussian_pmf,
     discrete_laplace,
@@ -103,10 +103,10 @@ def test_the_renyi_divergence_of_discrete_gaussians_is_that_of_gaussians(sigma, 
 
 def test_uniform_integers_are_exact():
     # 2^64 = 6148914691236517205 * 3 + 1: the last word is redrawn, the one before it is kept.
-    assert _below(Words(2**64 - 1, 5), 3, 1)[0] == 2
-    assert _below(Words(2**64 - 2), 3, 1)[0] == 2
-    assert _below(Words(2**64 - 1), 2, 1)[0] == 1
-    counts = np.bincount(_below(np.random.default_rng(0), 7, 70_000), minlength=7)
+    assert below(Words(2**64 - 1, 5), 3, 1)[0] == 2
+    assert below(Words(2**64 - 2), 3, 1)[0] == 2
+    assert below(Words(2**64 - 1), 2, 1)[0] == 1
+    counts = np.bincount(below(np.random.default_rng(0), 7, 70_000), minlength=7)
     assert stats.chisquare(counts).pvalue > 1e-4
 
 

@@ -59,7 +59,7 @@ def test_a_sound_run_tells_its_bound_and_no_warning():
     assert "C = 2 B (B W + Y) = 28 " in text
     assert "is not a bound" not in text
     worst = max(entry["epsilon"] for entry in result.ledger["clients"])
-    assert f"{worst:.4g} exactly" in text
+    assert f"{worst:.4g} by zCDP" in text
 
 
 def test_a_run_without_privacy_claims_nothing(pgfl):
