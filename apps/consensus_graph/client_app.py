@@ -18,7 +18,9 @@ from apps.common.release import Statistic
 from privacy.accounting.budget import Policy
 from privacy.accounting.events import PrivacyEvent
 from privacy.secagg.client import Summands, register
+from strategies.consensus_graph.bound import clipped_pair
 from strategies.core import wire
+from strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
 from .data import client_table
@@ -61,9 +63,10 @@ def summands(message: Message, context: Context) -> Summands:
     config, statistic, w, events = _update(message, context)
     value = objective(w, statistic.values, config.alpha, config.beta)
     count = float(statistic.count)
+    w, slope = _within_bound(config, message, w, 2.0 * statistic.values)
     arrays = {
         "weights": count * w,
-        "slope": count * 2.0 * statistic.values,
+        "slope": count * slope,
         "objective": np.array([count * value]),
         "count": np.array([count]),
     }
@@ -94,7 +97,18 @@ def _update(
     else:
         w, event = _gradient_steps(config, context, statistic, z, arrays, pull, server_round)
         events += [event] if event is not None else []
+    if config.method != "fedavg":  # whose slopes are bounded with its graphs
+        w = clipped(w, arrays["consensus"], config.norm_bound)
     return config, statistic, w, events
+
+
+def _within_bound(
+    config: ConsensusGraphConfig, message: Message, w: Vector, slope: Vector
+) -> tuple[Vector, Vector]:
+    """Return graph and slope as far from those that were sent as ``norm-bound`` allows."""
+    arrays = wire.arrays(message.content["arrays"])
+    sent = arrays["consensus"], arrays.get("slope", np.zeros_like(slope))
+    return clipped_pair(w, slope, sent, config.beta, config.norm_bound)
 
 
 def _as_records(events: list[PrivacyEvent]) -> dict[str, ConfigRecord]:

@@ -53,7 +53,7 @@ def build_strategy(
     send_own = config.local_steps > 0
     if config.method == "fedavg":
         secure = SecureSum() if config.secure_aggregation else None
-        return AveragedGraph(**arguments, send_own=send_own, secure=secure)
+        return AveragedGraph(**arguments, send_own=send_own, beta=config.beta, secure=secure)
     made = IndependentGraphs if config.method == "igl" else ConsensusGraph
     return made(**arguments, rho=config.rho, lambda_=config.lambda_, send_own=send_own)
 

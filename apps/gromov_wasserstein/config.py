@@ -122,6 +122,7 @@ class GromovWassersteinConfig(StudyConfig):
                 "Euclidean distances; set distance='euclidean'"
             )
         self.downstream_names()
+        self.refuse_robust(masked=self.secure_aggregation)
 
     @property
     def rate(self) -> float:

@@ -10,9 +10,10 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from strategies.core import wire
-from strategies.core.base import Client, Row, StudyError
-from strategies.core.sums import SumStrategy
+from strategies.core.base import BadReply, Client, Row, StudyError
+from strategies.core.sums import Summands, SumStrategy
 
+from .bound import joined, parted
 from .strategy import ConsensusGraph, GraphReply, Vector, first_graph, relative_change
 
 
@@ -52,11 +53,17 @@ class AveragedGraph(SumStrategy):
     Parameters
     ----------
     send_own : also send the shared graph as the start of gradient steps
+    beta : ridge of (36); of what ``norm-bound`` limits, see `bound`
     """
 
-    def __init__(self, *args: Any, send_own: bool = False, **kwargs: Any) -> None:
+    per_count = ("weights", "slope")
+
+    def __init__(
+        self, *args: Any, send_own: bool = False, beta: float = 1.0, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.send_own = send_own
+        self.beta = beta
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start from the complete graph with equal weights."""
@@ -84,6 +91,29 @@ class AveragedGraph(SumStrategy):
             arrays["own"] = self.consensus
         order = ConfigRecord({"round": server_round, "pull": 0.0})
         return RecordDict({"arrays": wire.record(arrays), "order": order})
+
+    def read_reply(self, client: int, content: RecordDict) -> Summands:
+        """Check a reply in the clear; against a bad client, also its weight in the sums."""
+        found = super().read_reply(client, content)
+        count, enrolled = float(found["count"][0]), self.clients[client].count
+        if (self.robust.bound or self.robust.replaces_mean) and count != enrolled:
+            raise BadReply(f"counts {count:g} signals; the client has enrolled with {enrolled}")
+        return found
+
+    def bounded_part(
+        self, server_round: int, client: int, reply: Summands
+    ) -> tuple[Vector, Vector] | None:
+        """Return a client's graph and slope, and those it was sent."""
+        count = reply["count"][0]
+        found = joined(reply["weights"] / count, reply["slope"] / count, self.beta)
+        slope = self.slope if self.slope.size else np.zeros_like(self.consensus)
+        return found, joined(self.consensus, slope, self.beta)
+
+    def with_part(self, reply: Summands, part: Vector) -> Summands:
+        """Return the reply with another graph and slope."""
+        graph, slope = parted(part, self.beta)
+        count = reply["count"][0]
+        return {**reply, "weights": count * graph, "slope": count * slope}
 
     def update_from_sum(
         self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
@@ -18,8 +18,9 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from . import wire
-from .base import BadReply, Row, StudyStrategy
+from .base import BadReply, Row, StudyError, StudyStrategy
 from .exchange import Answers
+from .robust import FEWEST
 from .secure import SecureSum
 
 Summands = dict[str, NDArray[np.float64]]
@@ -36,7 +37,13 @@ class SumStrategy(StudyStrategy[Summands]):
     Parameters
     ----------
     secure : gather the sum by secure aggregation; None gathers the replies in the clear
+
+    ``per_count`` names the arrays that are a client's ``count`` times a vector of its own, whose
+    weighted mean the rule takes. With ``robust`` median or trimmed it is given the total count
+    times the middle of those vectors instead, all clients alike.
     """
+
+    per_count: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *args: Any, secure: SecureSum | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -62,6 +69,16 @@ class SumStrategy(StudyStrategy[Summands]):
         """Add the replies up, in the order of clients, and apply the rule."""
         order = sorted(replies)
         total = add_up([replies[client] for client in order], self.layout())
+        if self.robust.replaces_mean:
+            counted = [replies[c] for c in order if replies[c]["count"][0] > 0.0]
+            if len(counted) < FEWEST:
+                raise StudyError(
+                    f"round {server_round}: {len(counted)} usable replies; robust="
+                    f"{self.robust.rule!r} cannot tell the liar among fewer than {FEWEST}"
+                )
+            for name in self.per_count:
+                rows = np.array([reply[name] / reply["count"] for reply in counted])
+                total[name] = total["count"] * self.robust.centre(rows)
         return self.update_from_sum(server_round, total, order)
 
     def gather(self, grid: Grid, server_round: int) -> Row:
