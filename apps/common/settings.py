@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
-from strategies.core.robust import FEWEST, RULES
+from strategies.core.rules import FEWEST, RULES
 
 Scalar = str | int | float | bool
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from apps.common.settings import ConfigError, StudyConfig
-from strategies.core.robust import FEWEST
+from strategies.core.rules import FEWEST
 from strategies.topology.rules import check_rule
 
 NOISY_METHODS = ("hybrid", "iid", "masked")

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError, StudyStrategy
-from strategies.core.robust import FEWEST
+from strategies.core.rules import FEWEST
 from strategies.topology.clients import drawn_by_server
 from strategies.topology.graph import Topology
 

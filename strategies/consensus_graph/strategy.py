@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from strategies.core import wire
 from strategies.core.base import BadReply, Client, Row, StudyStrategy
-from strategies.core.robust import FEWEST
+from strategies.core.rules import FEWEST
 
 Vector = NDArray[np.float64]
 

@@ -27,11 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .rules import FEWEST
+
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-
-RULES = ("none", "clip", "median", "trimmed")
-FEWEST = 3  # rows of which one can be told to lie
 
 # A device clips to B; on the wire (float32 in one study) its reply may lie a rounding beyond.
 _ROUNDING = 1e-6
@@ -89,7 +88,7 @@ class Robust:
 
     Attributes
     ----------
-    rule : one of `RULES`
+    rule : one of `rules.RULES`
     bound : B; 0 is none
     trim : share of the rows that a trimmed mean leaves out at either end
     """

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from . import wire
 from .base import BadReply, Row, StudyError, StudyStrategy
 from .exchange import Answers
-from .robust import FEWEST
+from .rules import FEWEST
 from .secure import SecureSum
 
 Summands = dict[str, NDArray[np.float64]]
