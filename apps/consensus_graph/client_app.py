@@ -18,7 +18,7 @@ from apps.common.release import Statistic
 from privacy.accounting.budget import Policy
 from privacy.accounting.events import PrivacyEvent
 from privacy.secagg.client import Summands, register
-from strategies.consensus_graph.bound import clipped_pair
+from strategies.consensus_graph.bound import clipped_terms, sent_terms
 from strategies.core import wire
 from strategies.core.robust import clipped
 
@@ -107,8 +107,9 @@ def _within_bound(
 ) -> tuple[Vector, Vector]:
     """Return graph and slope as far from those that were sent as ``norm-bound`` allows."""
     arrays = wire.arrays(message.content["arrays"])
-    sent = arrays["consensus"], arrays.get("slope", np.zeros_like(slope))
-    return clipped_pair(w, slope, sent, config.beta, config.norm_bound)
+    sent = sent_terms(arrays["consensus"], arrays.get("slope"), has_slope=True)
+    graph, own = clipped_terms((w, slope), sent, config.beta, config.norm_bound)
+    return graph, slope if own is None else own
 
 
 def _as_records(events: list[PrivacyEvent]) -> dict[str, ConfigRecord]:

@@ -162,7 +162,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
         """Return w_k and v_k / rho, from which its step is measured."""
         return reply, self.target(client) / self.task.rho
 
-    def with_part(self, reply: Vector, part: Vector) -> Vector:
+    def with_part(self, client: int, reply: Vector, part: Vector) -> Vector:
         """Return another model."""
         return part
 

@@ -13,7 +13,7 @@ from strategies.core import wire
 from strategies.core.base import BadReply, Client, Row, StudyError
 from strategies.core.sums import Summands, SumStrategy
 
-from .bound import joined, parted
+from .bound import joined, parted, sent_terms
 from .strategy import ConsensusGraph, GraphReply, Vector, first_graph, relative_change
 
 
@@ -100,20 +100,26 @@ class AveragedGraph(SumStrategy):
             raise BadReply(f"counts {count:g} signals; the client has enrolled with {enrolled}")
         return found
 
+    def count_in(self, client: int, reply: Summands) -> float:
+        """Return N_i, as many signals as the client has enrolled with."""
+        return float(self.clients[client].count)
+
     def bounded_part(
         self, server_round: int, client: int, reply: Summands
     ) -> tuple[Vector, Vector] | None:
-        """Return a client's graph and slope, and those it was sent."""
-        count = reply["count"][0]
-        found = joined(reply["weights"] / count, reply["slope"] / count, self.beta)
-        slope = self.slope if self.slope.size else np.zeros_like(self.consensus)
-        return found, joined(self.consensus, slope, self.beta)
+        """Return a client's graph and slope, and those it was sent; see `bound`."""
+        count, slope = self.count_in(client, reply), reply.get("slope")
+        own = reply["weights"] / count, None if slope is None else slope / count
+        mean = self.slope if self.slope.size else None
+        sent = sent_terms(self.consensus, mean, slope is not None)
+        return joined(own, self.beta), joined(sent, self.beta)
 
-    def with_part(self, reply: Summands, part: Vector) -> Summands:
+    def with_part(self, client: int, reply: Summands, part: Vector) -> Summands:
         """Return the reply with another graph and slope."""
-        graph, slope = parted(part, self.beta)
-        count = reply["count"][0]
-        return {**reply, "weights": count * graph, "slope": count * slope}
+        count = self.count_in(client, reply)
+        graph, slope = parted(part, self.consensus.size, self.beta)
+        told = {} if slope is None else {"slope": count * slope}
+        return {**reply, "weights": count * graph, **told}
 
     def update_from_sum(
         self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]

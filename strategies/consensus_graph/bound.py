@@ -3,7 +3,7 @@
 Clients send a graph w_i and a slope s_i = 2 zbar_i, and both move the minimiser of (36): its
 curvature is 2 beta at least, so a slope that is off by s moves it by |s| / (2 beta) at most. Graph
 and slope / (2 beta) are one vector (2 p,), measured from the graph and the mean slope that were
-sent; before there is one, from a slope of zero.
+sent; before there is one, from a slope of zero. A reply without a slope is its graph (p,).
 """
 
 from __future__ import annotations
@@ -14,25 +14,30 @@ from numpy.typing import NDArray
 from strategies.core.robust import clipped
 
 Vector = NDArray[np.float64]
+Terms = tuple[Vector, Vector | None]
 
 
-def joined(graph: Vector, slope: Vector, beta: float) -> Vector:
-    """Return graph (p,) and slope (p,) as one vector (2 p,), on the scale of graphs."""
-    return np.concatenate([graph, slope / (2.0 * beta)])
+def joined(terms: Terms, beta: float) -> Vector:
+    """Return graph (p,) and slope (p,), if any, as one vector on the scale of graphs."""
+    graph, slope = terms
+    return graph if slope is None else np.concatenate([graph, slope / (2.0 * beta)])
 
 
-def parted(both: Vector, beta: float) -> tuple[Vector, Vector]:
-    """Return the graph and the slope of a `joined` vector."""
-    graph, slope = np.split(both, 2)
-    return graph, 2.0 * beta * slope
+def parted(both: Vector, size: int, beta: float) -> Terms:
+    """Return the graph (``size``,) and the slope of a `joined` vector."""
+    slope = both[size:]
+    return both[:size], 2.0 * beta * slope if slope.size else None
 
 
-def clipped_pair(
-    graph: Vector, slope: Vector, sent: tuple[Vector, Vector], beta: float, bound: float
-) -> tuple[Vector, Vector]:
+def sent_terms(consensus: Vector, mean_slope: Vector | None, has_slope: bool) -> Terms:
+    """Return what a reply is measured from, with a slope where the reply has one."""
+    if not has_slope:
+        return consensus, None
+    return consensus, np.zeros_like(consensus) if mean_slope is None else mean_slope
+
+
+def clipped_terms(terms: Terms, sent: Terms, beta: float, bound: float) -> Terms:
     """Return graph and slope within ``bound`` of those that were ``sent``; as they are for 0."""
-    if not bound:
-        return graph, slope
-    both, reference = joined(graph, slope, beta), joined(*sent, beta)
-    found = clipped(both, reference, bound)
-    return (graph, slope) if found is both else parted(found, beta)
+    both = joined(terms, beta)
+    found = clipped(both, joined(sent, beta), bound)
+    return terms if found is both else parted(found, sent[0].size, beta)

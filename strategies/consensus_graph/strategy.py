@@ -133,7 +133,7 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
         """Return a client's graph and the consensus that it was sent."""
         return reply.weights, self.consensus
 
-    def with_part(self, reply: GraphReply, part: Vector) -> GraphReply:
+    def with_part(self, client: int, reply: GraphReply, part: Vector) -> GraphReply:
         """Return another graph; between two without negative weights there is none with one."""
         return replace(reply, weights=part)
 

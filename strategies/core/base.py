@@ -147,7 +147,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         """Return the vector that ``norm-bound`` limits and what it is measured from, if any."""
         raise NotImplementedError(f"{type(self).__name__} has no bound on a reply")
 
-    def with_part(self, reply: Reply, part: Vector) -> Reply:
+    def with_part(self, client: int, reply: Reply, part: Vector) -> Reply:
         """Return the reply with another vector in the place of its `bounded_part`."""
         raise NotImplementedError(f"{type(self).__name__} cannot clip a reply")
 
@@ -236,7 +236,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         if self.robust.rule != "clip":
             raise BadReply(what)
         log.warning("round %d: client %s is clipped: %s", server_round, known.name, what)
-        return self.with_part(reply, clipped(*part, bound))
+        return self.with_part(client, reply, clipped(*part, bound))
 
     def _note_failures(self, server_round: int, answers: Answers) -> None:
         for client, reason in sorted(answers.failures.items()):

@@ -70,16 +70,26 @@ class SumStrategy(StudyStrategy[Summands]):
         order = sorted(replies)
         total = add_up([replies[client] for client in order], self.layout())
         if self.robust.replaces_mean:
-            counted = [replies[c] for c in order if replies[c]["count"][0] > 0.0]
-            if len(counted) < FEWEST:
-                raise StudyError(
-                    f"round {server_round}: {len(counted)} usable replies; robust="
-                    f"{self.robust.rule!r} cannot tell the liar among fewer than {FEWEST}"
-                )
-            for name in self.per_count:
-                rows = np.array([reply[name] / reply["count"] for reply in counted])
-                total[name] = total["count"] * self.robust.centre(rows)
+            total |= self._middles(server_round, replies)
         return self.update_from_sum(server_round, total, order)
+
+    def count_in(self, client: int, reply: Summands) -> float:
+        """Return by how much a client's vectors are multiplied in its reply."""
+        return float(reply["count"][0])
+
+    def _middles(self, server_round: int, replies: Mapping[int, Summands]) -> Summands:
+        """Return the sums of the arrays in ``per_count`` as if all had sent their middle."""
+        counts = {c: self.count_in(c, reply) for c, reply in sorted(replies.items())}
+        counts = {client: count for client, count in counts.items() if count > 0.0}
+        if len(counts) < FEWEST:
+            raise StudyError(
+                f"round {server_round}: {len(counts)} usable replies; robust="
+                f"{self.robust.rule!r} cannot tell the liar among fewer than {FEWEST}"
+            )
+        whole = sum(counts.values())
+        names = set(self.per_count) & set(self.layout())
+        rows = {n: np.array([replies[c][n] / count for c, count in counts.items()]) for n in names}
+        return {name: whole * self.robust.centre(found) for name, found in rows.items()}
 
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Gather the round's sum, masked where ``secure`` is given, and apply the rule."""

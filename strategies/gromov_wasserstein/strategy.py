@@ -133,7 +133,7 @@ class FederatedGnn(SumStrategy):
             return None
         return reply["weights"] / reply["count"], self.weights
 
-    def with_part(self, reply: Summands, part: Vector) -> Summands:
+    def with_part(self, client: int, reply: Summands, part: Vector) -> Summands:
         """Return the reply with other weights."""
         return {**reply, "weights": reply["count"] * part}
 

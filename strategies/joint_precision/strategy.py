@@ -165,7 +165,7 @@ class JointPrecision(StudyStrategy[Reply]):
         """Return Omega_i and the Psi_i that the client was sent; correlations have their bound."""
         return (reply.omega, self.split.psi[client]) if isinstance(reply, Stepped) else None
 
-    def with_part(self, reply: Reply, part: Vector) -> Reply:
+    def with_part(self, client: int, reply: Reply, part: Vector) -> Reply:
         """Return another Omega_i; its terms of the certificate, of Psi_i, stay."""
         return replace(reply, omega=part) if isinstance(reply, Stepped) else reply
 

@@ -191,7 +191,7 @@ class ServerGraph(StudyStrategy[Vector]):
         """Return a client's model and its server's, from which it started."""
         return reply, self.models[self.homes_in(server_round)[client]]
 
-    def with_part(self, reply: Vector, part: Vector) -> Vector:
+    def with_part(self, client: int, reply: Vector, part: Vector) -> Vector:
         """Return another model."""
         return part
 
