@@ -95,9 +95,12 @@ class AveragedGraph(SumStrategy):
     def read_reply(self, client: int, content: RecordDict) -> Summands:
         """Check a reply in the clear; against a bad client, also its weight in the sums."""
         found = super().read_reply(client, content)
-        count, enrolled = float(found["count"][0]), self.clients[client].count
-        if (self.robust.bound or self.robust.replaces_mean) and count != enrolled:
-            raise BadReply(f"counts {count:g} signals; the client has enrolled with {enrolled}")
+        guarded = self.robust.bound or self.robust.replaces_mean
+        if guarded and found["count"][0] != self.clients[client].count:
+            raise BadReply(
+                f"counts {found['count'][0]:g} signals; the client has enrolled with "
+                f"{self.clients[client].count}"
+            )
         return found
 
     def count_in(self, client: int, reply: Summands) -> float:
