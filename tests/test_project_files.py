@@ -17,7 +17,12 @@ import apps
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("apps/*/README.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "privacy" / "README.md",
+    *sorted(ROOT.glob("apps/*/README.md")),
+]
 STUDIES = [package.rpartition(".")[2] for package in apps.STUDIES.values()]
 # Of http://www.apache.org/licenses/LICENSE-2.0.txt, as it is, nothing filled in.
 APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"

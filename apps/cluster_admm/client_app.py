@@ -30,6 +30,7 @@ from apps.common.node import Node
 from apps.server_graph.data import Samples
 from privacy.accounting.budget import Policy
 from strategies.core import wire
+from strategies.core.robust import clipped
 
 from .config import ClusterAdmmConfig
 from .data import client_table, cluster_of, held_out_rows, server_of
@@ -119,6 +120,8 @@ def train(message: Message, context: Context) -> Message:
         share,
         client.policy,
     )
+    # After the noise: clipping what is released tells nothing more.
+    model = clipped(model, v / rho, run.config.norm_bound)
     content = RecordDict({"arrays": wire.record({"model": model})})
     for event in events:
         content[f"privacy.{event.name}"] = ConfigRecord(event.as_record())

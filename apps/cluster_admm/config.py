@@ -97,6 +97,9 @@ class ClusterAdmmConfig(StudyConfig):
         # The other methods know no clusters; they must not need fewer of them for few clients.
         if self.method in ("pgfl", "clusterfl") and self.candidates[-1] > self.clients:
             raise ConfigError(f"clusters={self.clusters!r}: more than clients={self.clients}")
+        exact = "mixing='exact' solves for a sum over clients" if self.mixing == "exact" else ""
+        alone = "method='local' has clients learn alone" if self.method == "local" else ""
+        self.refuse_robust(alone=alone, no_mean=exact)
 
     @property
     def finds_clusters(self) -> bool:

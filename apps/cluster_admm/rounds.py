@@ -16,6 +16,7 @@ import numpy as np
 
 from apps.common.seeds import generator
 from strategies.core.base import Client, RoundPlan
+from strategies.core.robust import Robust, clipped_rows
 
 from .build import build_strategy
 from .config import ClusterAdmmConfig
@@ -44,7 +45,9 @@ class Rounds:
         self._config, self._seed = config, seed
         plan = RoundPlan(config.rounds, 0.0, config.clients, config.sample)
         sampler = partial(generator, seed, "sampling", 0)
-        self.strategy = build_strategy(config, seed, {"plan": plan, "sampler": sampler})
+        robust = Robust(config.robust, config.norm_bound, config.trim)
+        arguments = {"plan": plan, "sampler": sampler, "robust": robust}
+        self.strategy = build_strategy(config, seed, arguments)
         servers, size = self.strategy.task.topology.servers, tables[0][0].shape[1]
         self.strategy.clients = [
             Client(
@@ -77,7 +80,8 @@ class Rounds:
     def step(self, server_round: int) -> Places:
         """Run one round and return who took part."""
         chosen = np.array(self.strategy.participants(server_round), dtype=np.intp)
-        found = self._steps.solve(self.strategy.target(chosen), chosen)
+        target = self.strategy.target(chosen)
+        found = self._steps.solve(target, chosen)
         self.clients[chosen] = found
         if self._config.privacy != "none":
             found = np.array(
@@ -86,6 +90,7 @@ class Rounds:
                     for k, w in zip(chosen, found, strict=True)
                 ]
             )
+        found = clipped_rows(found, target / self._config.rho, self._config.norm_bound)
         self.strategy.update(server_round, dict(zip(chosen.tolist(), found, strict=True)))
         return chosen
 

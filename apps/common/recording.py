@@ -21,8 +21,9 @@ from apps.common.seeds import generator
 from apps.common.settings import ConfigError, StudyConfig
 from apps.pages.wording import Wording
 from privacy.accounting.ledger import Ledger
-from strategies.core.base import RoundPlan, StudyStrategy
+from strategies.core.base import Client, RoundPlan, StudyStrategy
 from strategies.core.checkpoint import Checkpoint
+from strategies.core.robust import Robust
 
 log = logging.getLogger("trellis.run")
 
@@ -86,6 +87,7 @@ class StudyRun(Generic[Config]):
             "sampler": lambda server_round: generator(seed, "sampling", 0, server_round),
             "checkpoint": checkpoint,
             "on_round": lambda row: publish(config.study, config.rounds, row),
+            "robust": Robust(config.robust, config.norm_bound, config.trim),
         }
 
     @contextmanager
@@ -135,6 +137,8 @@ class StudyRun(Generic[Config]):
                     f"Client {client.name} was left out of {client.failures} rounds; last reason: "
                     f"{client.last_failure}"
                 )
+            if client.out_of_range:
+                result.notes.append(_out_of_range(client, self.config.norm_bound))
 
     def write_report(
         self,
@@ -155,6 +159,13 @@ class StudyRun(Generic[Config]):
             write_report(self.result, sections(self.result), path, words)
         except ImportError as error:
             log.warning("no report: %s; then: trellis report %s", error, self.folder)
+
+
+def _out_of_range(client: Client, bound: float) -> str:
+    told = f"Client {client.name} sent {client.out_of_range} replies beyond norm-bound={bound:g}"
+    if client.left_out:
+        told += f"; it was left out for good in round {client.left_out}"
+    return f"{told}."
 
 
 def wording(study: str) -> Wording:

@@ -16,6 +16,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
+from strategies.core.rules import FEWEST, RULES
+
 Scalar = str | int | float | bool
 
 PRIVACY_MODES = ("none", "paper", "sound")
@@ -43,6 +45,11 @@ class StudyConfig:
     privacy : ``none``, ``paper`` (the article as printed) or ``sound`` (what we stand behind)
     epsilon, delta : the budget of one client for the whole run, where privacy is on
     method : the study's algorithm or one of its baselines
+    norm_bound : B, how far a client's reply may lie from what it was sent; 0 is any distance. What
+        is measured is the study's, see its page
+    robust : what the server does against a bad client: ``none`` rejects what is beyond the bound,
+        ``clip`` clips it, ``median`` and ``trimmed`` also replace means over clients
+    trim : share of the clients that ``trimmed`` leaves out at either end
     """
 
     study: ClassVar[str]
@@ -59,6 +66,9 @@ class StudyConfig:
     epsilon: float = 1.0
     delta: float = 1e-5
     method: str = ""
+    norm_bound: float = 0.0
+    robust: str = "none"
+    trim: float = 0.1
 
     def __post_init__(self) -> None:
         self.at_least("rounds", 1)
@@ -75,6 +85,48 @@ class StudyConfig:
         if not 0.0 < self.delta < 1.0:
             raise ConfigError(f"delta={self.delta}: must be between 0 and 1, both excluded")
         self.one_of("method", self.methods)
+        self.at_least("norm_bound", 0.0)
+        self.one_of("robust", RULES)
+        if not 0.0 < self.trim < 0.5:
+            raise ConfigError(f"trim={self.trim}: must be between 0 and 0.5, both excluded")
+        if self.robust == "clip" and not self.norm_bound:
+            raise ConfigError("robust='clip': needs norm-bound > 0, to which replies are clipped")
+        asked = min(self.clients, self.sample or self.clients)
+        if self.robust in ("median", "trimmed") and asked < FEWEST:
+            raise ConfigError(
+                f"robust={self.robust!r}: {asked} clients are asked, and of fewer than {FEWEST} "
+                "nobody can tell the liar"
+            )
+
+    def refuse_robust(self, *, masked: bool = False, alone: str = "", no_mean: str = "") -> None:
+        """Refuse rules against a bad client that have nothing to act on.
+
+        Parameters
+        ----------
+        masked : whether clients' replies reach the server as a secure sum only
+        alone : why no client's reply touches another's result, where that is so
+        no_mean : why there is no mean over clients to replace, where that is so
+
+        Raises
+        ------
+        ConfigError
+            Names the settings that do not go together.
+        """
+        if alone and (self.norm_bound or self.robust != "none"):
+            raise ConfigError(
+                f"norm-bound={self.norm_bound:g}, robust={self.robust!r}: {alone}; set "
+                "norm-bound=0 and robust='none'"
+            )
+        if masked and self.robust != "none":
+            raise ConfigError(
+                f"robust={self.robust!r} with secure aggregation: the server sees sums only, no "
+                "client's reply by itself. norm-bound alone is kept by the devices, before they "
+                "mask; or turn secure-aggregation off"
+            )
+        if no_mean and self.robust in ("median", "trimmed"):
+            raise ConfigError(
+                f"robust={self.robust!r}: {no_mean}; use robust='clip' or 'none' with norm-bound"
+            )
 
     @property
     def clear_updates(self) -> bool:

@@ -24,7 +24,9 @@ from apps.common.release import Statistic, noise_of
 from privacy.accounting.budget import Policy
 from privacy.accounting.events import PrivacyEvent
 from privacy.secagg.client import Summands, register
+from strategies.consensus_graph.bound import Terms, clipped_terms, sent_terms
 from strategies.core import wire
+from strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
 from .data import client_table
@@ -72,15 +74,13 @@ def summands(message: Message, context: Context) -> Summands:
     first = "slope" not in message.content.array_records["arrays"]
     config, statistic, w, events = _update(message, context)
     count = float(statistic.count)
-    arrays = {"weights": count * w}
-    if first:
+    own = _within_bound(config, message, w, 2.0 * statistic.values if first else None)
+    arrays = {"weights": count * own[0]}
+    if first and own[1] is not None:
         if config.secure_aggregation and config.privacy != "sound":
             _tell_once(context)
         value = objective(w, statistic.values, config.alpha, config.beta)
-        arrays |= {
-            "slope": count * 2.0 * statistic.values,
-            "objective": np.array([count * value]),
-        }
+        arrays |= {"slope": count * own[1], "objective": np.array([count * value])}
     return Summands(arrays, RecordDict({**_as_records(events)}))
 
 
@@ -127,7 +127,18 @@ def _update(
     else:
         w, event = _gradient_steps(config, context, statistic, z, arrays, pull, server_round)
         events += [event] if event is not None else []
+    if config.method != "fedavg":  # whose slopes are bounded with its graphs
+        w = clipped(w, arrays["consensus"], config.norm_bound)
     return config, statistic, w, events
+
+
+def _within_bound(
+    config: ConsensusGraphConfig, message: Message, w: Vector, slope: Vector | None
+) -> Terms:
+    """Return graph and slope, if any, as far from those sent as ``norm-bound`` allows."""
+    arrays = wire.arrays(message.content["arrays"])
+    sent = sent_terms(arrays["consensus"], arrays.get("slope"), has_slope=slope is not None)
+    return clipped_terms((w, slope), sent, config.beta, config.norm_bound)
 
 
 def _as_records(events: list[PrivacyEvent]) -> dict[str, ConfigRecord]:

@@ -72,6 +72,8 @@ class ConsensusGraphConfig(StudyConfig):
                 "secure-aggregation=True: needs at least three clients a round; of two the sum "
                 "tells each what the other sent"
             )
+        alone = "method='igl' has clients learn alone" if self.method == "igl" else ""
+        self.refuse_robust(masked=self.secure_aggregation, alone=alone)
         if self.privacy == "paper" and (self.method != "fedgl" or self.local_steps < 1):
             raise ConfigError(
                 f"privacy='paper' noises the last of K gradient steps of fedgl; it needs "

@@ -55,7 +55,9 @@ def build_strategy(
     if config.method == "fedavg":
         secure = SecureSum() if config.secure_aggregation else None
         value = partial(objective, alpha=config.alpha, beta=config.beta)
-        return AveragedGraph(**arguments, objective=value, send_own=send_own, secure=secure)
+        return AveragedGraph(
+            **arguments, objective=value, send_own=send_own, beta=config.beta, secure=secure
+        )
     made = IndependentGraphs if config.method == "igl" else ConsensusGraph
     return made(**arguments, rho=config.rho, lambda_=config.lambda_, send_own=send_own)
 

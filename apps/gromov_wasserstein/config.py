@@ -123,6 +123,7 @@ class GromovWassersteinConfig(StudyConfig):
                 "Euclidean distances; set distance='euclidean'"
             )
         self.downstream_names()
+        self.refuse_robust(masked=self.secure_aggregation)
 
     @property
     def clear_updates(self) -> bool:

@@ -20,6 +20,7 @@ from apps.common.release import noise_of
 from apps.common.seeds import generator
 from privacy.accounting.budget import Policy, PrivacyRefused
 from strategies.core import wire
+from strategies.core.robust import clipped
 from strategies.joint_precision.messages import (
     Stepped,
     read_step_order,
@@ -77,7 +78,8 @@ def _step(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> 
     problem = LocalProblem(known.matrix, order.blocks)
     step = problem.step(order.psi, order.point, order.ratio, order.certify)
     seconds = time.perf_counter() - began
-    found = Stepped(step.omega, step.loss, step.log_det, known.smallest, seconds)
+    omega = clipped(step.omega, order.psi, config.norm_bound)
+    found = Stepped(omega, step.loss, step.log_det, known.smallest, seconds)
     return _with_releases(step_reply(found, config.wire), known)
 
 

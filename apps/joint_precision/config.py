@@ -93,6 +93,9 @@ class JointPrecisionConfig(StudyConfig):
         self.sample_counts()
         self._check_path()
         self._check_privacy()
+        alone = "" if self.method in JOINT_METHODS else f"method={self.method!r} has no rounds"
+        penalty = "the clients' matrices meet in a penalty, not in a mean"
+        self.refuse_robust(alone=alone, no_mean=penalty)
 
     def _check_path(self) -> None:
         if self.path and self.lambda1 <= 0.0:

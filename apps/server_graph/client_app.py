@@ -36,6 +36,7 @@ from apps.common.seeds import generator
 from privacy.accounting.budget import Policy, PrivacyRefused
 from privacy.secagg.client import Summands, register
 from strategies.core import wire
+from strategies.core.robust import clipped
 
 from .config import ServerGraphConfig
 from .data import Samples, client_table, server_of
@@ -127,7 +128,8 @@ def _update(message: Message, context: Context) -> Array:
         rng = np.random.default_rng()  # from the operating system's entropy
     X, y = client.samples.X, client.samples.y
     batches = draw_batches(len(y), config.batch, config.local_steps, rng)
-    return local_steps(client.loss, w, X, y, config.step, config.ridge, config.clip, batches)
+    found = local_steps(client.loss, w, X, y, config.step, config.ridge, config.clip, batches)
+    return clipped(found, w, config.norm_bound)
 
 
 def _permit(config: ServerGraphConfig, context: Context) -> None:

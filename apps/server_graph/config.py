@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from apps.common.settings import ConfigError, StudyConfig
+from strategies.core.rules import FEWEST
 from strategies.topology.rules import check_rule
 
 NOISY_METHODS = ("hybrid", "iid", "masked")
@@ -100,6 +101,7 @@ class ServerGraphConfig(StudyConfig):
         self.at_least("features", 1)
         self.sample_counts()
         self._check_privacy()
+        self._check_robust()
 
     def _check_privacy(self) -> None:
         if self.privacy == "none":
@@ -113,6 +115,21 @@ class ServerGraphConfig(StudyConfig):
             raise ConfigError(
                 "on-server-loss='rehome': a client that moves is told of by two servers, and "
                 "privacy='sound' counts one; use on-server-loss='drop'"
+            )
+
+    def _check_robust(self) -> None:
+        self.refuse_robust(masked=self.masks_clients)
+        if self.privacy != "none" and (self.norm_bound or self.robust != "none"):
+            raise ConfigError(
+                f"norm-bound={self.norm_bound:g}, robust={self.robust!r} with privacy="
+                f"{self.privacy!r}: epsilon is of the mean of the clients' own steps, which clip "
+                "bounds; set norm-bound=0 and robust='none', or privacy='none'"
+            )
+        own = self.sample or self.clients // (1 if self.method == "fedavg" else self.servers)
+        if self.robust in ("median", "trimmed") and own < FEWEST:
+            raise ConfigError(
+                f"robust={self.robust!r}: a server asks {own} of its clients, and of fewer than "
+                f"{FEWEST} nobody can tell the liar; use fewer servers or more clients"
             )
 
     @property

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
 from strategies.core.base import Client, RoundPlan
+from strategies.core.robust import Robust, clipped_rows
 from strategies.server_graph.exchange import servers
 from strategies.server_graph.post import Post
 from strategies.topology.graph import Topology
@@ -71,7 +72,9 @@ def simulate(config: ServerGraphConfig, seed: int, rounds: int | None = None) ->
     data = _federation(_of_data(config), seed)
     plan = RoundPlan(last, 0.0, config.clients, config.sample)
     sampler = partial(generator, seed, "sampling", 0)
-    strategy = build_strategy(config, seed, {"plan": plan, "sampler": sampler}, masks=False)
+    robust = Robust(config.robust, config.norm_bound, config.trim)
+    arguments = {"plan": plan, "sampler": sampler, "robust": robust}
+    strategy = build_strategy(config, seed, arguments, masks=False)
     strategy.clients = data.clients(strategy.servers.topology.servers)
     strategy.begin(strategy.clients)
     loss, terms = loss_by_name(config.loss), (config.step, config.ridge, config.clip)
@@ -90,6 +93,7 @@ def simulate(config: ServerGraphConfig, seed: int, rounds: int | None = None) ->
         begin = strategy.models[strategy.homes_in(i)[chosen]]
         rows = data.rows(i, chosen)
         models = local_steps(loss, begin, data.X, data.y, *terms, rows, chosen)
+        models = clipped_rows(models, begin, config.norm_bound)
         row = strategy.update(i, dict(zip(chosen.tolist(), models, strict=True)))
         row |= distances(strategy.models[strategy.up(i)], truth(i))
         found[:, i - 1] = row["msd"], row["msd-servers"], row["disagreement"]

@@ -140,7 +140,8 @@ class ClusterFinding(ClusterAdmm):
         moved = self.groups != before
         self.duals[moved] = 0.0
         self.assignments += 1
-        everyone = bool(np.all(np.isfinite(losses)))
+        asked = [not client.left_out for client in self.clients]
+        everyone = bool(np.all(np.isfinite(losses[asked])))
         if (everyone and not np.any(moved)) or self.assignments >= MOST_ASSIGNMENTS:
             self.searching = False
         self._tell(server_round, int(np.count_nonzero(moved)))
@@ -214,6 +215,7 @@ class ClusterFinding(ClusterAdmm):
                 group_id=str(server_round),
             )
             for client, known in enumerate(self.clients)
+            if not known.left_out
         }
         answers = exchange(grid, messages, self.plan.timeout)
         told = Told(np.full(models.shape[:2], np.nan), np.zeros(len(self.clients)))

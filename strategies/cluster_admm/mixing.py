@@ -47,6 +47,8 @@ Arrays: ``models`` (S, Q, d), ``sent`` = w_k - phi_k / rho (n, d), A : (S, S) bo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,8 +57,21 @@ Places = NDArray[np.intp]
 Adjacency = NDArray[np.bool_]
 
 
-def aggregate(sent: Array, servers: Places, clusters: Places, models: Array) -> Array:
-    """Return wt (S, Q, d): (8), or the last model where nobody sent anything."""
+def aggregate(
+    sent: Array,
+    servers: Places,
+    clusters: Places,
+    models: Array,
+    centres: Callable[[Array, Places, Array], Array] | None = None,
+) -> Array:
+    """Return wt (S, Q, d): (8), or the last model where nobody sent anything.
+
+    ``centres`` makes another statistic than the mean of the rows of every place, from the rows,
+    their places and what a place has now.
+    """
+    if centres is not None:
+        place, now = servers * models.shape[1] + clusters, models.reshape(-1, models.shape[2])
+        return centres(sent, place, now).reshape(models.shape)
     sums, counts = _gathered(sent, servers, clusters, models.shape)
     mean = sums / np.maximum(counts, 1.0)[..., None]
     return np.where(counts[..., None] > 0.0, mean, models)

@@ -8,11 +8,17 @@ A client that is not scheduled keeps its dual, and a pair of server and cluster 
 client keeps its model. With ``exact`` mixing every client that ever answered counts with its last
 w_k.
 
+``norm-bound`` limits |w_k - v_k / rho|, the client's step: what (8) averages, w_k - phi_k / rho, is
+then as close to w_{s,q}, whatever the dual. With ``robust`` median or trimmed, (8) takes that of
+the clients of a server and cluster in place of their mean; a pair with fewer than three learns from
+other servers and clusters only.
+
 Arrays: ``models`` (S, Q, d), ``duals`` and ``last`` (K, d), ``server_duals`` (S, Q, d).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +29,7 @@ from numpy.typing import NDArray
 
 from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError, StudyStrategy
+from strategies.core.rules import FEWEST
 from strategies.topology.clients import drawn_by_server
 from strategies.topology.graph import Topology
 
@@ -30,6 +37,8 @@ from .divergence import DivergenceWatch
 from .mixing import aggregate, exact_update, over_clusters, over_servers
 
 Vector = NDArray[np.float64]
+
+log = logging.getLogger("trellis.strategy")
 
 _KEPT = ("models", "server_duals", "duals", "last", "seen", "groups")
 
@@ -79,6 +88,19 @@ class ClusterAdmm(StudyStrategy[Vector]):
         self.homes = placed(clients, "server", self.task.topology.servers)
         self.groups = placed(clients, "cluster", self.task.clusters)
         self.set_up(self.task.clusters)
+        if self.robust.replaces_mean:
+            self._name_small_pairs()
+
+    def _name_small_pairs(self) -> None:
+        """Say which servers learn nothing of a cluster from their own clients."""
+        sizes = np.zeros(self.models.shape[:2], dtype=np.intp)
+        np.add.at(sizes, (self.homes, self.groups), 1)
+        for server, cluster in np.argwhere((sizes > 0) & (sizes < FEWEST)).tolist():
+            log.warning(
+                "robust=%s: server %d has %d clients of cluster %d; it takes no middle of fewer "
+                "than %d and learns that cluster from its neighbours only",
+                *(self.robust.rule, server, sizes[server, cluster], cluster, FEWEST),
+            )
 
     def set_up(self, clusters: int) -> None:
         """Start at zero with so many clusters."""
@@ -134,6 +156,20 @@ class ClusterAdmm(StudyStrategy[Vector]):
         wire.check_reals(arrays["model"], "model", (self.models.shape[2],))
         return arrays["model"]
 
+    def bounded_part(
+        self, server_round: int, client: int, reply: Vector
+    ) -> tuple[Vector, Vector] | None:
+        """Return w_k and v_k / rho, from which its step is measured."""
+        return reply, self.target(client) / self.task.rho
+
+    def with_part(self, client: int, reply: Vector, part: Vector) -> Vector:
+        """Return another model."""
+        return part
+
+    def forget(self, client: int) -> None:
+        """Count a client's last model no more."""
+        self.seen[client] = False
+
     def update(self, server_round: int, replies: Mapping[int, Vector]) -> Row:
         """Apply (8)-(10), or the exact update, then (5)."""
         task, before = self.task, self.models
@@ -150,7 +186,8 @@ class ClusterAdmm(StudyStrategy[Vector]):
                 sent, *places, before, self.server_duals, self.adjacency, task.rho, tau
             )
         else:
-            aggregated = aggregate(sent, *places, before)
+            centre = self.robust.centres if self.robust.replaces_mean else None
+            aggregated = aggregate(sent, *places, before, centre)
             self.models = over_clusters(over_servers(aggregated, self.adjacency), tau)
         own = self.models[self.homes[answered], self.groups[answered]]
         self.duals[answered] += task.rho * (own - self.last[answered])  # (5)

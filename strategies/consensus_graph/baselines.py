@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from strategies.core import wire
 from strategies.core.base import Client, Row
-from strategies.core.sums import SumStrategy
+from strategies.core.sums import Summands, SumStrategy
 
+from .bound import joined, parted, sent_terms
 from .strategy import ConsensusGraph, GraphReply, Vector, first_graph, relative_change
 
 
@@ -58,18 +59,23 @@ class AveragedGraph(SumStrategy):
     ----------
     objective : the objective of (36) at a graph (p,) with the mean zbar (p,)
     send_own : also send the shared graph as the start of gradient steps
+    beta : ridge of (36); of what ``norm-bound`` limits, see `bound`
     """
+
+    per_count = ("weights", "slope")
 
     def __init__(
         self,
         *args: Any,
         objective: Callable[[Vector, Vector], float],
         send_own: bool = False,
+        beta: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.objective = objective
         self.send_own = send_own
+        self.beta = beta
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start from the complete graph with equal weights."""
@@ -101,6 +107,27 @@ class AveragedGraph(SumStrategy):
             arrays["own"] = self.consensus
         order = ConfigRecord({"round": server_round, "pull": 0.0})
         return RecordDict({"arrays": wire.record(arrays), "order": order})
+
+    def count_in(self, client: int, reply: Summands) -> float:
+        """Return N_i, as many signals as the client has enrolled with."""
+        return float(self.clients[client].count)
+
+    def bounded_part(
+        self, server_round: int, client: int, reply: Summands
+    ) -> tuple[Vector, Vector] | None:
+        """Return a client's graph and slope, and those it was sent; see `bound`."""
+        count, slope = self.count_in(client, reply), reply.get("slope")
+        own = reply["weights"] / count, None if slope is None else slope / count
+        mean = self.slope if self.slope.size else None
+        sent = sent_terms(self.consensus, mean, slope is not None)
+        return joined(own, self.beta), joined(sent, self.beta)
+
+    def with_part(self, client: int, reply: Summands, part: Vector) -> Summands:
+        """Return the reply with another graph and slope."""
+        count = self.count_in(client, reply)
+        graph, slope = parted(part, self.consensus.size, self.beta)
+        told = {} if slope is None else {"slope": count * slope}
+        return {**reply, "weights": count * graph, **told}
 
     def update_from_sum(
         self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]

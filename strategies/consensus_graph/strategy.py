@@ -2,10 +2,15 @@
 
 The server holds what the paper spreads over the clients: every client's last graph w_i, its weight
 gamma_i and the consensus w_con. A client that was not asked, failed or answered nonsense keeps its
-last graph in the sum; one that never answered has no part in it.
+last graph in the sum; one that never answered, or was left out, has no part in it.
 
     w_con  = soft(sum_i gamma_i w_i / C, lambda / (C rho)),   C = sum_i gamma_i      (19)
     gamma_i = 1 / (|w_i - w_con|_2 + eps)                                            (20)
+
+``norm-bound`` limits |w_i - w_con|. With ``robust`` median or trimmed, that of the clients' graphs
+stands in (19) in place of their weighted mean, all clients alike: weights gamma would let one that
+repeats w_con, whose gamma is 1 / eps, hold it where it is. While fewer than three have answered it
+stays what it was.
 
 Arrays: ``weights`` (I, p), ``consensus`` (p,), ``gamma`` (I,), p = d (d - 1) / 2.
 """
@@ -13,7 +18,7 @@ Arrays: ``weights`` (I, p), ``consensus`` (p,), ``gamma`` (I,), p = d (d - 1) / 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +27,7 @@ from numpy.typing import NDArray
 
 from strategies.core import wire
 from strategies.core.base import BadReply, Client, Row, StudyStrategy
+from strategies.core.rules import FEWEST
 
 Vector = NDArray[np.float64]
 
@@ -121,6 +127,20 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
                 raise BadReply(f"objective is {value}")
         return GraphReply(weights, value)
 
+    def bounded_part(
+        self, server_round: int, client: int, reply: GraphReply
+    ) -> tuple[Vector, Vector] | None:
+        """Return a client's graph and the consensus that it was sent."""
+        return reply.weights, self.consensus
+
+    def with_part(self, client: int, reply: GraphReply, part: Vector) -> GraphReply:
+        """Return another graph; between two without negative weights there is none with one."""
+        return replace(reply, weights=part)
+
+    def forget(self, client: int) -> None:
+        """Count a client's last graph no more."""
+        self.seen[client] = False
+
     def update(self, server_round: int, replies: Mapping[int, GraphReply]) -> Row:
         """Apply (19) and (20)."""
         before_weights, before_consensus = self.weights.copy(), self.consensus
@@ -142,9 +162,16 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
     def combine(self, replies: Mapping[int, GraphReply]) -> None:
         """Make the consensus from the clients' graphs."""
         seen = self.seen
-        self.consensus = consensus_update(
-            self.weights[seen], self.gamma[seen], self.rho, self.lambda_
-        )
+        if self.robust.replaces_mean and np.count_nonzero(seen) < FEWEST:
+            return
+        if self.robust.replaces_mean:
+            middle = self.robust.centre(self.weights[seen])
+            threshold = self.lambda_ / (float(np.sum(self.gamma[seen])) * self.rho)
+            self.consensus = soft_threshold(middle, threshold)
+        else:
+            self.consensus = consensus_update(
+                self.weights[seen], self.gamma[seen], self.rho, self.lambda_
+            )
         self.gamma[seen] = gamma_update(self.weights[seen], self.consensus)
 
     def objective(self, local: Vector) -> float:

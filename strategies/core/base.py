@@ -8,9 +8,11 @@ A strategy for a new study subclasses `StudyStrategy` and writes five small meth
     update(round, replies)       the update rule; returns the round's metrics
     state() / restore(...)       the arrays a checkpoint must hold
 
+and, for ``norm-bound`` (see `robust`), `bounded_part`, `with_part` and `forget`.
+
 The rest is here: one query round to enrol clients, one message a client and round, replies matched
-by message, clients that fail or answer nonsense named and passed over, stopping by tolerance, a
-checkpoint after every round.
+by message, clients that fail or answer nonsense named and passed over, those that are out of range
+three times running left out for good, stopping by tolerance, a checkpoint after every round.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from . import wire
 from .checkpoint import Checkpoint, CheckpointError, Snapshot
 from .enrolment import Client, StudyError, enrol
 from .exchange import Answers, exchange
+from .robust import Robust, clipped, excess
 from .wire import BadReply
 
 __all__ = ["BadReply", "Client", "RoundPlan", "Row", "StudyError", "StudyStrategy"]
@@ -43,8 +46,10 @@ log = logging.getLogger("trellis.strategy")
 
 Reply = TypeVar("Reply")
 Row = dict[str, float]
+Vector = NDArray[np.float64]
 
 _ROUNDS_TO_COME_BACK = 3
+_PATIENCE_OUT_OF_RANGE = 3
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
     on_round : called with every round's metrics
     evaluate : called with `state` after every round; returns more metrics, from a known truth
     on_enrolled : called with the clients before the first round
+    robust : how far a reply may go, and what stands in the place of means
     """
 
     def __init__(
@@ -92,6 +98,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         on_round: Callable[[Row], None] | None = None,
         evaluate: Callable[[Mapping[str, NDArray[Any]]], Row] | None = None,
         on_enrolled: Callable[[Sequence[Client]], None] | None = None,
+        robust: Robust | None = None,
     ) -> None:
         self.plan = plan
         self.ledger = ledger or Ledger("none")
@@ -100,6 +107,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.on_round = on_round or (lambda row: None)
         self.evaluate = evaluate or (lambda state: {})
         self.on_enrolled = on_enrolled or (lambda clients: None)
+        self.robust = robust or Robust()
         self.clients: list[Client] = []
         self.refusals: list[str] = []
         self.progress = _Progress()
@@ -130,6 +138,21 @@ class StudyStrategy(Strategy, Generic[Reply]):
     @abstractmethod
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `state` returned; called after `begin`."""
+
+    # --- what it writes where one client's reply can be bounded ------------------------------
+
+    def bounded_part(
+        self, server_round: int, client: int, reply: Reply
+    ) -> tuple[Vector, Vector] | None:
+        """Return the vector that ``norm-bound`` limits and what it is measured from, if any."""
+        raise NotImplementedError(f"{type(self).__name__} has no bound on a reply")
+
+    def with_part(self, client: int, reply: Reply, part: Vector) -> Reply:
+        """Return the reply with another vector in the place of its `bounded_part`."""
+        raise NotImplementedError(f"{type(self).__name__} cannot clip a reply")
+
+    def forget(self, client: int) -> None:
+        """Drop what is kept of a client that is left out from now on."""
 
     # --- the run -----------------------------------------------------------------------------
 
@@ -181,7 +204,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
         replies: dict[int, Reply] = {}
         for client in sorted(answers.content):
             try:
-                replies[client] = self.read_reply(client, answers.content[client])
+                reply = self.read_reply(client, answers.content[client])
+                replies[client] = self._in_range(server_round, client, reply)
                 self._enter_releases(client, answers.content[client])
             except Exception as error:
                 replies.pop(client, None)
@@ -192,6 +216,27 @@ class StudyStrategy(Strategy, Generic[Reply]):
                 f"round {server_round}: no usable reply. " + self._reasons(answers.failures)
             )
         return self._row(answers, list(replies), self.update(server_round, replies))
+
+    def _in_range(self, server_round: int, client: int, reply: Reply) -> Reply:
+        """Return the reply, clipped where the rule says so; raise `BadReply` to reject it."""
+        bound = self.robust.bound
+        part = self.bounded_part(server_round, client, reply) if bound else None
+        if part is None:
+            return reply
+        known, norm = self.clients[client], excess(*part, bound)
+        known.strikes = known.strikes + 1 if norm else 0
+        if not norm:
+            return reply
+        known.out_of_range += 1
+        what = f"its update has norm {norm:.3g}, above norm-bound={bound:g}"
+        if known.strikes >= _PATIENCE_OUT_OF_RANGE:
+            known.left_out = server_round
+            self.forget(client)
+            raise BadReply(f"{what}, {known.strikes} times running: left out from now on")
+        if self.robust.rule != "clip":
+            raise BadReply(what)
+        log.warning("round %d: client %s is clipped: %s", server_round, known.name, what)
+        return self.with_part(client, reply, clipped(*part, bound))
 
     def _note_failures(self, server_round: int, answers: Answers) -> None:
         for client, reason in sorted(answers.failures.items()):
@@ -262,6 +307,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
                 group_id=str(server_round),
             )
             for client in self.participants(server_round)
+            if not self.clients[client].left_out
         }
         return list(self._asked.values())
 
@@ -334,6 +380,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
         for client, old in zip(self.clients, before, strict=True):
             client.rounds, client.failures = old.rounds, old.failures
             client.last_failure = old.last_failure
+            client.strikes, client.out_of_range = old.strikes, old.out_of_range
+            client.left_out = old.left_out
         self.progress = _Progress(**snapshot.facts["progress"])
         self.ledger.load_state_dict(snapshot.facts["ledger"])
         self.restore(snapshot.arrays)

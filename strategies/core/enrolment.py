@@ -29,7 +29,9 @@ class Client:
     ``synthetic`` says that its data was made by the study, so that the truth is known;
     ``simulated`` that it is no device, so that its noise may come from the seed; ``server``
     and ``cluster`` which of several servers and clusters it belongs to, and ``classes`` how many
-    classes its labels are of, where a study has them.
+    classes its labels are of, where a study has them. ``strikes`` counts its replies beyond the
+    norm bound running, ``out_of_range`` all of them; ``left_out`` is the round in which it was left
+    out for good, 0 while it takes part.
     """
 
     name: str
@@ -45,6 +47,9 @@ class Client:
     failures: int = 0
     last_failure: str = ""
     simulated: bool = False
+    strikes: int = 0
+    out_of_range: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import RecordDict
@@ -18,8 +18,9 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from . import wire
-from .base import BadReply, Row, StudyStrategy
+from .base import BadReply, Row, StudyError, StudyStrategy
 from .exchange import Answers
+from .rules import FEWEST
 from .secure import SecureSum
 
 Summands = dict[str, NDArray[np.float64]]
@@ -39,9 +40,14 @@ class SumStrategy(StudyStrategy[Summands]):
 
     Every client's payload must be the same but for the records named in ``personal``: devices mask
     with what they were sent, so a sum over clients that were told different things does not open.
+
+    ``per_count`` names the arrays that are a client's ``count`` times a vector of its own, whose
+    weighted mean the rule takes. With ``robust`` median or trimmed it is given the total count
+    times the middle of those vectors instead, all clients alike.
     """
 
     personal: tuple[str, ...] = ()
+    per_count: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *args: Any, secure: SecureSum | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -67,7 +73,27 @@ class SumStrategy(StudyStrategy[Summands]):
         """Add the replies up, in the order of clients, and apply the rule."""
         order = sorted(replies)
         total = add_up([replies[client] for client in order], self.layout())
+        if self.robust.replaces_mean:
+            total |= self._middles(server_round, replies)
         return self.update_from_sum(server_round, total, order)
+
+    def count_in(self, client: int, reply: Summands) -> float:
+        """Return by how much a client's vectors are multiplied in its reply."""
+        return float(reply["count"][0])
+
+    def _middles(self, server_round: int, replies: Mapping[int, Summands]) -> Summands:
+        """Return the sums of the arrays in ``per_count`` as if all had sent their middle."""
+        counts = {c: self.count_in(c, reply) for c, reply in sorted(replies.items())}
+        counts = {client: count for client, count in counts.items() if count > 0.0}
+        if len(counts) < FEWEST:
+            raise StudyError(
+                f"round {server_round}: {len(counts)} usable replies; robust="
+                f"{self.robust.rule!r} cannot tell the liar among fewer than {FEWEST}"
+            )
+        whole = sum(counts.values())
+        names = set(self.per_count) & set(self.layout())
+        rows = {n: np.array([replies[c][n] / count for c, count in counts.items()]) for n in names}
+        return {name: whole * self.robust.centre(found) for name, found in rows.items()}
 
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Gather the round's sum, masked where ``secure`` is given, and apply the rule."""

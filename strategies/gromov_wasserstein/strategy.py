@@ -10,7 +10,10 @@ Embeddings come by another exchange, ``query.embed``, to all clients: every s = 
 and after the last ([JC] Algorithm 2 line 6: there in the training message, with the weights of the
 client; here all embed with the same weights w_r, so that their rows share a space). A release costs
 budget, so it is in the checkpoint and a resumed run does not ask for it again. A client that fails
-then keeps its rows from an earlier release, if there was one.
+then keeps its rows from an earlier release, if there was one; one that was left out is not asked.
+
+``norm-bound`` limits |w_r^(i) - w_{r-1}|; with ``robust`` median or trimmed, that of the clients'
+weights stands in place of their weighted mean, all clients with labels alike.
 
 Arrays: ``weights`` (d,), ``asked_in`` the round after which embeddings last came, and those
 of `embedding_release`.
@@ -78,6 +81,8 @@ class FederatedGnn(SumStrategy):
         self.start_of = start
         self.every = every
 
+    per_count = ("weights",)
+
     # --- training ----------------------------------------------------------------------------
 
     def begin(self, clients: Sequence[Client]) -> None:
@@ -120,6 +125,18 @@ class FederatedGnn(SumStrategy):
         if count == 0.0 and np.any(found["weights"]):
             raise BadReply("weights without a labelled item: they must be 0, as the count is")
         return found
+
+    def bounded_part(
+        self, server_round: int, client: int, reply: Summands
+    ) -> tuple[Vector, Vector] | None:
+        """Return a client's weights and those it was sent; nothing of one without labels."""
+        if not reply["count"][0] > 0.0:
+            return None
+        return reply["weights"] / reply["count"], self.weights
+
+    def with_part(self, client: int, reply: Summands, part: Vector) -> Summands:
+        """Return the reply with other weights."""
+        return {**reply, "weights": reply["count"] * part}
 
     def update_from_sum(
         self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]
@@ -188,6 +205,7 @@ class FederatedGnn(SumStrategy):
                 group_id=str(server_round),
             )
             for client, known in enumerate(self.clients)
+            if not known.left_out
         }
         answers = exchange(grid, asked, self.plan.timeout)
         good: dict[int, Embeddings] = {}

@@ -13,7 +13,8 @@ holds Z, sends what a step needs, and a device may crash and come back.
 The certificate of a round's Psi comes with the replies of the next. Where clients are sampled,
 every tenth round asks all of them, because a gap needs every client's word. A client that misses
 three rounds in a row is left out of the problem, with a warning, and taken back when it answers;
-one that misses the screening three times is left out for good.
+one that misses the screening three times is left out for good, as is one whose step is beyond
+``norm-bound``, |Omega_i - Psi_i| as packed, three times running. There is no mean over clients.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -157,6 +158,20 @@ class JointPrecision(StudyStrategy[Reply]):
         if not self.screened:
             return read_screening(content, self.variables, self.task.dtype)
         return read_step(content, self.split.blocks, self.task.dtype)
+
+    def bounded_part(
+        self, server_round: int, client: int, reply: Reply
+    ) -> tuple[Vector, Vector] | None:
+        """Return Omega_i and the Psi_i that the client was sent; correlations have their bound."""
+        return (reply.omega, self.split.psi[client]) if isinstance(reply, Stepped) else None
+
+    def with_part(self, client: int, reply: Reply, part: Vector) -> Reply:
+        """Return another Omega_i; its terms of the certificate, of Psi_i, stay."""
+        return replace(reply, omega=part) if isinstance(reply, Stepped) else reply
+
+    def forget(self, client: int) -> None:
+        """Solve without a client from the next round on."""
+        self.misses[client] = max(int(self.misses[client]), _PATIENCE - 1)
 
     # --- the update rule ---------------------------------------------------------------------
 

@@ -15,6 +15,9 @@ With ``secure`` every server learns the sum of its clients' models only (23). A 
 ask fewer than three cannot: the round is refused before anyone is asked. Where so many of those
 asked fail that there is no sum, the server keeps its model as psi.
 
+``norm-bound`` limits |w_{p,k,i} - w_{p,i-1}|; with ``robust`` median or trimmed, psi_p is that of
+the server's clients in place of their mean (7), and its own model where fewer than three answered.
+
 Arrays: ``models`` (P, M).
 """
 
@@ -174,9 +177,23 @@ class ServerGraph(StudyStrategy[Vector]):
         answered = sorted(replies)
         homes = self.homes_in(server_round)[answered]
         counts = np.bincount(homes, minlength=len(self.models)).astype(np.float64)
+        rows = np.array([replies[client] for client in answered])
+        if self.robust.replaces_mean:
+            middles = self.robust.centres(rows, homes, self.models)
+            return self._combine(server_round, middles, np.ones_like(counts))
         sums = np.zeros_like(self.models)
-        np.add.at(sums, homes, np.array([replies[client] for client in answered]))
+        np.add.at(sums, homes, rows)
         return self._combine(server_round, sums, counts)
+
+    def bounded_part(
+        self, server_round: int, client: int, reply: Vector
+    ) -> tuple[Vector, Vector] | None:
+        """Return a client's model and its server's, from which it started."""
+        return reply, self.models[self.homes_in(server_round)[client]]
+
+    def with_part(self, client: int, reply: Vector, part: Vector) -> Vector:
+        """Return another model."""
+        return part
 
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Gather every server's mean, masked where ``secure`` is given."""

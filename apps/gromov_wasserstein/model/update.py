@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from apps.common.seeds import generator
+from strategies.core.robust import clipped
 
 from .gnn import Vector, nn
 from .training import evaluate, local_training
@@ -58,8 +59,9 @@ def client_update(
         config.proximal if config.method == "fedprox" else 0.0,
         draw,
     )
+    found = clipped(done.weights, start, config.norm_bound)
     return {
-        "weights": done.count * done.weights,
+        "weights": done.count * found,
         "count": np.array([float(done.count)]),
         "loss": np.array([done.count * done.loss if done.count else 0.0]),
     }

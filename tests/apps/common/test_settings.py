@@ -66,6 +66,59 @@ def test_a_bad_setting_is_named_with_what_is_allowed(settings, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("study", "settings", "message"),
+    [
+        ("consensus-graph", {"norm-bound": -1}, "norm-bound=-1.0: must be >= 0"),
+        ("consensus-graph", {"robust": "mode"}, "use one of none, clip, median, trimmed"),
+        ("consensus-graph", {"trim": 0.5}, "trim=0.5: must be between 0 and 0.5"),
+        ("consensus-graph", {"robust": "clip"}, "robust='clip': needs norm-bound > 0"),
+        ("consensus-graph", {"robust": "median", "clients": 2}, "2 clients are asked"),
+        ("consensus-graph", {"robust": "trimmed", "sample": 2}, "2 clients are asked"),
+        ("consensus-graph", {"norm-bound": 1, "method": "igl"}, "clients learn alone"),
+        (
+            "consensus-graph",
+            {"robust": "median", "method": "fedavg", "secure-aggregation": True},
+            "with secure aggregation: the server sees sums only",
+        ),
+        (
+            "gromov-wasserstein",
+            {"robust": "clip", "norm-bound": 1, "secure-aggregation": True},
+            "with secure aggregation: the server sees sums only",
+        ),
+        ("server-graph", {"robust": "median"}, "with secure aggregation"),
+        ("server-graph", {"robust": "median", "method": "none", "clients": 20}, "asks 2 of its"),
+        (
+            "server-graph",
+            {"norm-bound": 1, "privacy": "sound", "clip": 1, "secure-aggregation": "off"},
+            "with privacy='sound': epsilon is of the mean of the clients' own steps",
+        ),
+        ("joint-precision", {"robust": "median"}, "meet in a penalty, not in a mean"),
+        ("joint-precision", {"norm-bound": 1, "method": "glasso"}, "method='glasso' has no rounds"),
+        ("cluster-admm", {"robust": "trimmed", "mixing": "exact"}, "solves for a sum"),
+        ("cluster-admm", {"norm-bound": 1, "method": "local"}, "clients learn alone"),
+    ],
+)
+def test_a_rule_against_bad_clients_that_has_nothing_to_act_on_is_refused(study, settings, message):
+    with pytest.raises(ConfigError) as error:
+        config_class(study).from_settings(settings)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("study", "settings"),
+    [
+        ("consensus-graph", {"robust": "trimmed", "norm-bound": 2}),
+        ("consensus-graph", {"method": "fedavg", "secure-aggregation": True, "norm-bound": 2}),
+        ("server-graph", {"norm-bound": 1}),
+        ("cluster-admm", {"privacy": "sound", "norm-bound": 3, "robust": "clip"}),
+        ("joint-precision", {"norm-bound": 3, "robust": "clip"}),
+    ],
+)
+def test_a_rule_against_bad_clients_that_makes_sense_is_taken(study, settings):
+    config_class(study).from_settings(settings)
+
+
 def test_settings_round_trip_through_a_flower_run_config():
     config = ConsensusGraphConfig.from_settings(
         {"lambda": 1, "signals": "20,40", "clients": 2, "local-steps": "7"}

@@ -72,6 +72,32 @@ STRATEGIES += [
         {"secure-aggregation": True, "privacy": "sound", "estimator": "double"},
     )
 ]
+# Against a bad client: bounds that clip honest replies as well, and middles in place of means.
+_CLIP, _MEDIAN = {"norm-bound": 0.1, "robust": "clip"}, {"robust": "median"}
+STRATEGIES += [
+    (study, {**small, **more})
+    for study, small, rules in (
+        ("consensus-graph", {"nodes": 6, "clients": 3, "signals": "20"}, (_CLIP, _MEDIAN)),
+        (
+            "consensus-graph",
+            {"nodes": 6, "clients": 3, "signals": "20", "method": "fedavg"},
+            (_CLIP, _MEDIAN),
+        ),
+        (
+            "joint-precision",
+            {"variables": 6, "blocks": 2, "samples": "40", "clients": 3, "wire": "float32"},
+            (_CLIP,),
+        ),
+        (
+            "server-graph",
+            {**_SERVERS, "clients": 9, "secure-aggregation": "off"},
+            (_CLIP, {"robust": "trimmed"}),
+        ),
+        ("cluster-admm", _CLUSTERS, (_CLIP, {"mixing": "exact", **_CLIP}, _MEDIAN)),
+        ("gromov-wasserstein", _GRAPHS, (_CLIP, {"robust": "trimmed"})),
+    )
+    for more in rules
+]
 # A setting of every study with its default, and another value for it.
 ANOTHER = {
     "cluster-admm": ("rho", 3.0, 4.0),
