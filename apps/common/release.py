@@ -113,7 +113,8 @@ class Release:
     ------
     PrivacyRefused
         For numbers with which no release can be made: a sensitivity or a noise beyond floats, a
-        noise of more grid steps than there are. It depends on settings and sizes, never on data.
+        noise of less than a grid step or of more than there are. It depends on settings and sizes,
+        never on data.
     """
 
     def __init__(
@@ -138,6 +139,8 @@ class Release:
                 grid = 2.0 ** math.floor(math.log2(1e-3 * sensitivity / math.sqrt(size)))
                 bound = sensitivity * (1.0 + _ROUNDING)
                 self.plan = plan_release(grid, epsilon, delta, bound, size)
+                if self.plan.steps < 1:
+                    raise ValueError("the noise is less than one step of its grid")
                 sigma, sensitivity = self.plan.sigma, self.plan.sensitivity
             else:
                 sigma = gaussian_sigma(epsilon, delta, sensitivity)

@@ -11,10 +11,11 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 import apps
+from apps.common.results import RunResult
 from apps.common.runner import make_run_config
 from apps.gromov_wasserstein import client_app as study
 from apps.gromov_wasserstein.model.gnn import build_model, weights
-from sim.grid import LocalGrid
+from sim.grid import LocalGrid, run_local
 from strategies.core import wire
 from tests.attacks.test_sound_studies import ask, observable
 
@@ -158,3 +159,18 @@ def test_a_server_cannot_have_another_number_of_classes(tmp_path):
         make_run_config("gromov-wasserstein", SETTINGS), device(tmp_path, graphs()), asked
     )
     assert answer.has_error()
+
+
+def test_devices_still_learn_together_and_say_no_more(tmp_path):
+    nodes = [device(tmp_path / str(k), graphs(), name=f"site-{k}") for k in range(3)]
+    out = tmp_path / "out"
+    settings = {**SETTINGS, "rounds": 2, "downstream": "none"}
+    run_config = make_run_config("gromov-wasserstein", settings) | {"out": str(out)}
+    run_local(apps.server_app, apps.client_app, nodes, run_config)
+    result = RunResult.load(out)
+    assert result.status == "completed"
+    assert result.arrays["distances"].shape == (30, 30)
+    assert all(row["change"] > 0.0 for row in result.metrics)
+    told = {name for row in result.metrics for name in row}
+    assert not told & {"loss", "train-accuracy", "validation-accuracy", "test-accuracy"}
+    assert "Devices send neither loss nor hits" in str(result.ledger)
