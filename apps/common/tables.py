@@ -231,7 +231,7 @@ def _read_csv(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[st
 
 
 def _line_by_line(lines: list[str], width: int) -> NDArray[np.float64]:
-    """Return a row of ``width`` numbers for each line; nan for no number."""
+    """Return ``width`` numbers for each line, whatever the others are; nan where there is none."""
     values = np.full((len(lines), width), np.nan)
     for row, line in enumerate(lines):
         try:
