@@ -135,14 +135,14 @@ def _update(message: Message, context: Context) -> Array:
 def _permit(config: ServerGraphConfig, context: Context) -> None:
     policy = Policy.from_node_config(context.node_config)
     policy.permit(config.privacy)
-    if policy.require_privacy:
-        _permit_settings(config)
     if math.isfinite(policy.max_epsilon):
         raise PrivacyRefused(
             f"this device has a budget (max-epsilon {policy.max_epsilon:g}); in server-graph the "
-            "servers add the noise, so a device can count nothing against it. To trust the "
-            "servers' noise, set require-privacy=true in place of max-epsilon"
+            "servers add the noise, so a device can count nothing against it. To take "
+            "part by secure sums alone, set require-privacy=true in place of max-epsilon"
         )
+    if policy.require_privacy:
+        _permit_settings(config)
 
 
 def _permit_settings(config: ServerGraphConfig) -> None:

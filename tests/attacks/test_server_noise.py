@@ -12,8 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 import apps
+from apps.command.run import _privacy as closing_words
+from apps.common.results import RunResult
 from apps.common.runner import make_run_config
 from apps.common.seeds import generator
+from apps.pages.privacy import spent
 from privacy.mechanisms.laplace import laplace_noise
 from sim.grid import run_local
 from strategies.core.enrolment import StudyError
@@ -57,7 +60,6 @@ def federation(folder: Path, **node: Any) -> list[dict[str, Any]]:
                 "state-path": str(folder / f"s{k}"),
                 "partition-id": k,
                 "server": k // 3,
-                "require-privacy": True,
                 **node,
             }
         )
@@ -189,6 +191,8 @@ def test_in_simulation_epsilon_says_that_it_is_simulated_and_what_the_result_und
     assert record["ledger"]["claim"].startswith("Simulated")
     assert "result.npz" in record["ledger"]["not_covered"]
     assert any("result.npz" in note for note in record["notes"])
+    assert closing_words(record["ledger"]).endswith("(simulated)")
+    assert spent(RunResult.load(out)).endswith("(sound, simulated)")
     # What it says is true: result.npz and the other servers' mail give psi.
     kept = np.load(out / "result.npz")
     A, w = kept["combination"], kept["models"]

@@ -17,6 +17,7 @@ from apps.gromov_wasserstein import client_app as study
 from apps.gromov_wasserstein.model.gnn import build_model, weights
 from sim.grid import LocalGrid, run_local
 from strategies.core import wire
+from tests.apps.device_logs import reasons
 from tests.attacks.test_sound_studies import ask, observable
 
 SETTINGS = {
@@ -134,13 +135,15 @@ def test_settings_that_would_tell_more_are_refused_before_the_data_is_read(
     run_config = make_run_config("gromov-wasserstein", {**SETTINGS, **change})
     node = {"data-path": str(tmp_path / "gone.npz"), "state-path": str(tmp_path / "state")}
     (answer,) = ask(run_config, node, ("query.enrol", {}, {}))
-    assert reason in answer.content["client"]["refused"]
+    assert "E4" in answer.content["client"]["refused"]
+    assert reason in reasons(tmp_path / "state")[-1]
 
 
 def test_a_folder_of_text_files_is_refused_whatever_is_in_it(tmp_path):
     node = {"data-path": str(tmp_path), "state-path": str(tmp_path / "state")}
     (answer,) = ask(make_run_config("gromov-wasserstein", SETTINGS), node, ("query.enrol", {}, {}))
-    assert "npz file" in answer.content["client"]["refused"]
+    assert "E4" in answer.content["client"]["refused"]
+    assert "npz file" in reasons(tmp_path / "state")[-1]
 
 
 def test_labels_are_told_where_run_and_owner_say_so(tmp_path):

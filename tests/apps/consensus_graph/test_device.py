@@ -109,9 +109,11 @@ def test_the_server_never_sees_a_fingerprint_of_the_data(devices, tmp_path):
 
 def test_float_noise_is_refused_by_a_device_before_it_reads_its_data(devices, tmp_path):
     devices[0]["data-path"] = str(tmp_path / "gone.npz")
-    with pytest.raises(StudyError, match=r"gone: noise='gaussian' is made of floats"):
+    with pytest.raises(StudyError, match="gone: refused by the owner's policy"):
         start(devices, tmp_path / "out", privacy="sound", epsilon=2.0, noise="gaussian")
-    assert not (tmp_path / "s-b" / "ledger.json").exists()
+    for state in ("s-a", "s-b"):
+        assert "noise='gaussian' is made of floats" in reasons(tmp_path / state)[-1]
+        assert not DeviceLedger(tmp_path / state).events()
 
 
 @pytest.mark.parametrize("noise", ["auto", "discrete"])

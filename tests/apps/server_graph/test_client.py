@@ -167,7 +167,8 @@ def test_the_secure_sum_is_the_sum_of_the_models():
 def test_a_device_that_requires_privacy_refuses_at_enrolment_and_after(devices):
     devices[1]["require-privacy"] = True
     devices[2]["max-epsilon"] = 3.0
-    private = {"method": "iid", "privacy": "sound", "clip": 1.0, "secure_aggregation": "off"}
+    private = {"method": "iid", "privacy": "sound", "clip": 1.0, "secure_aggregation": "on"}
+    in_the_clear = {**private, "secure_aggregation": "off"}
     with grid_of({**OPEN, "clients": 3}, devices) as grid:
         enrolled = enrol(grid, 3, 5.0, 5.0)
         assert [c.name for c in enrolled.clients] == ["site0"]
@@ -182,7 +183,13 @@ def test_a_device_that_requires_privacy_refuses_at_enrolment_and_after(devices):
         assert [c.name for c in enrolled.clients] == ["site0", "site1"]
         assert "max-epsilon 3" in reasons(state / ".site2-trellis")[-1]
         assert "require-privacy=true" in reasons(state / ".site2-trellis")[-1]
-        assert ask(grid, 1, np.zeros(2)).shape == (2,)
+    with grid_of({**OPEN, "clients": 3, **in_the_clear}, devices) as grid:
+        enrolled = enrol(grid, 3, 5.0, 5.0)
+        assert [c.name for c in enrolled.clients] == ["site0"]
+        assert "in the clear" in reasons(state / ".site1-trellis")[-1]
+        with pytest.raises(RuntimeError, match="E4"):
+            ask(grid, 1, np.zeros(2))
+        assert ask(grid, 0, np.zeros(2)).shape == (2,)
 
 
 def test_threads_of_one_run_answer_as_one_does():
