@@ -392,9 +392,8 @@ class Member:
         if number is not None and number != state.number:
             raise Refused(f"this client is in round {state.number}, not {number}")
         if state.stage != stage:
-            raise Refused(
-                f"this client waits for {state.stage.name.lower()}, not {stage.name.lower()}"
-            )
+            waits, came = state.stage.name.lower(), stage.name.lower()
+            raise Refused(f"this client waits for the {waits}, not the {came}")
 
 
 def graph_nonce(directory: bytes) -> bytes:
