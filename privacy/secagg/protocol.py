@@ -230,8 +230,10 @@ class Member:
                 f"round {order.number} of this session is not new, or more than {MOST_AHEAD} ahead"
             )
         participants = unpack(order.participants, "participants")
-        members = np.frombuffer(state.members, "<u4")
-        if state.index not in participants or not np.all(np.isin(participants, members)):
+        strange = order.participants != state.members and not set(participants).issubset(
+            unpack(state.members, "members")
+        )
+        if state.index not in participants or strange:
             raise Refused("this client is not among the participants, or a stranger is")
         if len(participants) < self.policy.fewest:
             raise Refused(
