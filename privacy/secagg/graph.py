@@ -7,10 +7,10 @@ others, and counts of them hypergeometric.
 
 A client's self seed is shared among itself and its neighbours, h = k + 1 holders, with threshold
 t = 2 h / 3 or more. Two thirds, because a server that tells different holders different stories
-needs t of them for each: with 2 t - h - 1, about a third, of a client's holders on its side it could
-(`protocol`). k is the smallest even number for which a round in which 20 % drop out, at random,
-fails with a probability of at most 1e-6 (union bound over all clients, exact tails). Computed
-(`plan`, `failure`, `exposure`):
+needs t of them for each: with 2 t - h - 1, about a third, of a client's holders on its side it
+could (`protocol`). k is the smallest even number for which a round in which 20 % drop out, at
+random, fails with a probability of at most 1e-6 (union bound over all clients, exact tails).
+Computed (`plan`, `failure`, `exposure`):
 
     clients   k    t    failure at        exposure: t of a client's   2 t - h - 1 of them
                         20 % dropouts     neighbours, 50 % colluding  at 10 %   / at 20 %

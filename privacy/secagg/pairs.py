@@ -14,8 +14,9 @@ never given. A pad hides one share of a self seed on its way, one pad for each d
 It does not authenticate: whoever changes a sealed share on its way is told another wrong share and
 learns what the right one would have told, under the same conditions (`protocol.Member.unmask`).
 
-H and PRF are BLAKE2b, keyed and with a purpose. Roots are hashed forward and earlier ones
-forgotten, so that a root taken from a device opens none of the pair's rounds before.
+H is SHA-256; the PRF and words (`mac`) are SHA-512 of a purpose, the root and inputs of one length.
+Roots are hashed forward and earlier ones forgotten, so that a root taken from a device opens none
+of the pair's rounds before.
 
 Adversary: whoever carries the messages, the server included; see `protocol`.
 """
@@ -61,13 +62,13 @@ def first_root(
 def advance(root: bytes, rounds: int) -> bytes:
     """Return the root ``rounds`` later; there is no way back."""
     for _ in range(rounds):
-        root = hashlib.blake2b(key=root, digest_size=ROOT_BYTES, person=b"next").digest()
+        root = hashlib.sha256(b"next" + root).digest()
     return root
 
 
 def pair_secrets(root: bytes, context: bytes) -> bytes:
     """Return seed and pads (`PAIR_BYTES`) of a pair in the round of ``context``."""
-    return hashlib.blake2b(context, key=root, digest_size=PAIR_BYTES, person=b"pair").digest()
+    return hashlib.sha512(b"pair" + root + context).digest()
 
 
 def mac(root: bytes, sender: int, content: bytes) -> bytes:
@@ -77,8 +78,8 @@ def mac(root: bytes, sender: int, content: bytes) -> bytes:
     else needs to. It costs 1 us where an Ed25519 signature costs 100, and where public keys are
     signed the server can forge neither.
     """
-    data = sender.to_bytes(4, "little") + content
-    return hashlib.blake2b(data, key=root, digest_size=MAC_BYTES, person=b"mac").digest()
+    data = b"word" + root + sender.to_bytes(4, "little") + content
+    return hashlib.sha512(data).digest()[:MAC_BYTES]
 
 
 def commitment(secret: bytes) -> bytes:

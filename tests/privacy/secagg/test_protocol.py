@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,19 +11,28 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from privacy.secagg.errors import BadMessage, Refused, TooFewClients
-from privacy.secagg.graph import Plan
-from privacy.secagg.keys import public_key
+from privacy.secagg import graph
+from privacy.secagg.errors import Again, BadMessage, NoSuchSession, Refused, TooFewClients
 from privacy.secagg.masks import Masker
-from privacy.secagg.protocol import ClientRound, Policy
+from privacy.secagg.messages import Question, pack
+from privacy.secagg.pairs import MAC_BYTES
+from privacy.secagg.protocol import Member, Policy, add_masks, self_seed
+from privacy.secagg.server import ServerRound
 from privacy.secagg.state import Stage
 
-from .rounds import STAGES, plain, play, some_inputs
-
-K_REGULAR = Plan(60, 40, 21)
+from .rounds import PAYLOAD, STAGES, enter, plain, play, some_inputs
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.fixture
+def sparse(monkeypatch):
+    """Let forty clients be many: a graph with fewer neighbours than there are clients."""
+    monkeypatch.setattr(graph, "COMPLETE", 8)
+    graph.plan.cache_clear()
+    yield
+    graph.plan.cache_clear()
+
+
+@settings(max_examples=15, deadline=None)
 @given(st.integers(3, 7), st.integers(1, 40), st.data())
 def test_the_unmasked_sum_is_the_plain_sum_bit_for_bit(count, size, data):
     numbers = st.floats(-1e6, 1e6)
@@ -38,262 +49,441 @@ def test_the_total_is_decoded_by_name():
         np.testing.assert_allclose(total[name], expected, atol=4 * 2.0**-33, rtol=0)
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("stage", [*STAGES, "any"])
-@pytest.mark.parametrize(("count", "chosen"), [(5, None), (10, None), (33, None), (60, K_REGULAR)])
-def test_with_30_percent_gone_the_sum_over_survivors_is_exact(count, chosen, stage, seed):
-    rng = np.random.default_rng(seed)
-    gone = rng.choice(count, int(0.3 * count), replace=False).tolist()
-    drop = {name: set() for name in STAGES}
+def opened(inputs, drop):
+    """Return the survivors of the round that opens, and their sum: made again where it must be."""
+    devices, members = enter(len(inputs)), sorted(inputs)
+    for number in range(1, 6):
+        those = {c: inputs[c] for c in members}
+        try:
+            played = play(those, devices=devices, drop=drop, number=number)
+            return played.survivors, played.server.total_words()
+        except Again as error:
+            members = [c for c in members if c not in {*error.without, *drop.get("masked", ())}]
+            drop = {}
+    raise AssertionError("never opened")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(5, 12), st.data())
+def test_any_dropouts_at_any_stage_with_enough_left_give_the_exact_sum(count, data):
+    gone = data.draw(st.lists(st.integers(0, count - 1), unique=True, max_size=count // 3))
+    drop = {stage: set() for stage in STAGES}
     for client in gone:
-        drop[STAGES[rng.integers(4)] if stage == "any" else stage].add(client)
-    inputs = some_inputs(count, seed=seed)
-    played = play(inputs, drop=drop, chosen=chosen)
-    # Who vanishes before the last stage has given its vector already.
-    expected = sorted(set(inputs) - set(gone) | drop["unmask"])
-    assert played.survivors == expected
-    np.testing.assert_array_equal(played.server.total_words(), plain(inputs, expected))
+        drop[data.draw(st.sampled_from(STAGES))].add(client)
+    inputs = some_inputs(count)
+    survivors, total = opened(inputs, drop)
+    np.testing.assert_array_equal(total, plain(inputs, survivors))
+    # Who stays to the end is in the sum; who vanishes before it masks is not.
+    assert set(inputs) - set(gone) <= set(survivors) <= set(inputs) - drop["masked"]
 
 
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize(("count", "chosen"), [(9, None), (60, K_REGULAR)])
-def test_below_the_threshold_it_stops(count, chosen, stage):
-    gone = set(range(count // 2 + 3))
-    with pytest.raises(TooFewClients, match="threshold"):
-        play(some_inputs(count), drop={stage: gone}, chosen=chosen).server.total_words()
+@pytest.mark.parametrize("stage", ["masked", "agree", "unmask"])
+def test_on_a_sparse_graph_too(sparse, stage):
+    inputs = some_inputs(40)
+    assert graph.plan(40).neighbours < 39
+    survivors, total = opened(inputs, {stage: {3, 17, 30}})
+    assert len(survivors) == (37 if stage == "masked" else 40)
+    np.testing.assert_array_equal(total, plain(inputs, survivors))
 
 
-def test_below_the_threshold_nobody_was_asked_for_a_share():
-    asked = []
-
-    def watch(stage, client, message):
-        asked.append(stage)
-        return message
-
-    with pytest.raises(TooFewClients, match=r"4 of 9 clients sent a masked.*threshold is 5"):
-        play(some_inputs(9), drop={"masked": {0, 1, 2, 3, 4}}, tamper=watch)
-    assert "question" not in asked
+def test_one_set_up_serves_many_rounds_and_changing_participants():
+    inputs, devices = some_inputs(9), enter(9)
+    for number, members in enumerate([range(9), [0, 2, 4, 6], range(3, 9), range(9)], 1):
+        those = {c: inputs[c] for c in members}
+        played = play(those, devices=devices, number=3 * number)
+        np.testing.assert_array_equal(played.server.total_words(), plain(those, members))
 
 
-def test_a_client_with_too_few_neighbours_is_left_out_before_it_can_spoil_the_sum():
-    chosen, inputs = Plan(40, 8, 5), some_inputs(40)
-    of_seven = play(inputs, chosen=chosen).server._graph[7]
-    played = play(inputs, drop={"shares": set(of_seven[:5])}, chosen=chosen)
-    assert 7 not in played.survivors
-    assert 20 < len(played.survivors) < 35
-    np.testing.assert_array_equal(played.server.total_words(), plain(inputs, played.survivors))
-
-
-def test_a_neighbourhood_that_falls_apart_while_masking_stops_the_round():
-    with pytest.raises(TooFewClients, match=r"holders of client client-\d+'s shares are left"):
-        play(some_inputs(40), drop={"masked": set(range(12))}, chosen=Plan(40, 4, 4))
+def test_below_the_threshold_it_stops_and_nobody_was_asked():
+    with pytest.raises(Again, match=r"5 of client client-0's holders are left; the threshold is 6"):
+        play(some_inputs(9), drop={"masked": {5, 6, 7, 8}})
+    with pytest.raises(TooFewClients, match=r"2 of 9 clients sent a masked.*no sum was learnt"):
+        play(some_inputs(9), drop={"masked": set(range(7))})
 
 
 # --- what a client refuses -------------------------------------------------------------------
 
 
-def test_both_secrets_of_one_client_are_refused_in_one_request():
-    played = play(some_inputs(5), drop={"unmask": {0}})
-    question = played.server.question(0)
-    with pytest.raises(Refused, match="both secrets of client client-1 are asked for"):
-        played.clients[0].unmask(replace(question, dropped=[1]))
-    assert played.clients[0].state.revealed == {}
+def test_every_stage_is_answered_once_and_in_order():
+    inputs = some_inputs(5)
+    played = play(inputs, until="masked")
+    devices, server = played.devices, played.server
+    server.close_masked()
+    question = Question(server.session.session, 1, b"", b"", b"")
+    with pytest.raises(Refused, match="waits for the roll, not the question"):
+        devices.ask(0, "unmask", question)
+    with pytest.raises(Refused, match="round 1 of this session is not new"):
+        devices.masked(0, server.order, inputs[0])
+    for c in range(5):
+        server.take_agreed(c, devices.ask(c, "agree", server.roll()))
+        with pytest.raises(Refused, match="waits for the question, not the roll"):
+            devices.ask(c, "agree", server.roll())
+    for c in range(5):
+        devices.ask(c, "unmask", server.question(c))
+        with pytest.raises(Refused, match="waits for the order, not the question"):
+            devices.ask(c, "unmask", server.question(c))
+    with pytest.raises(Refused, match="waits for the order, not the directory"):
+        devices.ask(0, "meet", server.session.close())
+    with pytest.raises(Refused, match="already entered"):
+        Member.enter(server.session.hello(0), Policy(), devices.member(0).state)
 
 
-def test_both_secrets_of_one_client_are_refused_over_many_requests():
-    played = play(some_inputs(5))
-    client, question = played.clients[0], played.server.question(0)
-    again = client.unmask(question)
-    assert again.survivors == [0, *question.survivors]
-    other = replace(question, survivors=[2, 3, 4], dropped=[1])
-    with pytest.raises(Refused, match="both secrets of client client-1"):
-        client.unmask(other)
-    # In the other order too, and after the state went through bytes.
-    played = play(some_inputs(5), drop={"unmask": {0}})
-    client = played.clients[0]
-    client.unmask(other)
-    client = ClientRound(type(client.state).from_bytes(client.state.to_bytes()), Policy())
-    with pytest.raises(Refused, match="both secrets of client client-1"):
-        client.unmask(question)
-
-
-def test_the_own_mask_key_is_never_given():
-    played = play(some_inputs(5))
-    question = played.server.question(0)
-    with pytest.raises(BadMessage, match=r"clients \[0\]"):
-        played.clients[0].unmask(replace(question, dropped=[0]))
-
-
-def test_too_few_survivors_are_refused():
-    played = play(some_inputs(7), drop={"unmask": {0}})
-    question = replace(played.server.question(0), survivors=[1, 2], dropped=[3, 4, 5, 6])
-    with pytest.raises(Refused, match=r"3 clients stayed.*threshold 4"):
-        played.clients[0].unmask(question)
-
-
-def test_a_neighbour_named_twice_counts_once():
-    played = play(some_inputs(7), drop={"unmask": {0}})
-    with pytest.raises(Refused, match="3 clients stayed"):
-        played.clients[0].unmask(replace(played.server.question(0), survivors=[1, 2, 2, 1]))
-
-
-def test_a_second_masked_vector_is_refused():
-    played = play(some_inputs(5))
+def test_one_round_masks_one_vector():
+    devices = enter(5)
+    member = devices.member(0)
+    server = ServerRound(devices.session, 1, list(range(5)), graph.plan(5))
+    member.begin(server.order, PAYLOAD)
+    member.mask(some_inputs(1)[0])
     with pytest.raises(Refused, match="already masked"):
-        played.clients[0].mask(some_inputs(1, seed=9)[0])
-    with pytest.raises(Refused, match="already masked"):
-        played.clients[0].deliver(played.server.delivery(0))
-    with pytest.raises(Refused, match="already masked"):
-        played.clients[0].share(played.server.directory(0))
+        member.mask(some_inputs(1, seed=9)[0])
 
 
-def test_stages_out_of_order_are_refused():
-    played = play(some_inputs(5))
-    client, _ = ClientRound.begin(replace(played.server.hello(0), number=2), Policy())
-    later = {"number": 2}
-    with pytest.raises(Refused, match="not yet masked"):
-        client.unmask(replace(played.server.question(0), **later))
-    with pytest.raises(Refused, match="not yet shared"):
-        client.deliver(replace(played.server.delivery(0), **later))
-    with pytest.raises(Refused, match="not yet delivered"):
-        client.mask(some_inputs(1)[0])
+@pytest.mark.parametrize("stage", ["agree", "unmask"])
+def test_messages_of_another_session_or_round_are_refused(stage):
+    played = play(some_inputs(5), until="masked" if stage == "agree" else "agree")
+    played.server.survivors = list(range(5))
+    message = played.server.roll() if stage == "agree" else played.server.question(0)
+    with pytest.raises(NoSuchSession, match="another session"):
+        played.devices.ask(0, stage, replace(message, session=bytes(16)))
+    for number in (0, 2):
+        with pytest.raises(Refused, match=f"in round 1, not {number}"):
+            played.devices.ask(0, stage, replace(message, number=number))
 
 
-@pytest.mark.parametrize("change", [{"session": bytes(16)}, {"number": 2}, {"number": 0}])
-def test_messages_of_another_session_or_round_are_refused(change):
-    played = play(some_inputs(5))
-    with pytest.raises(Refused, match="another session or round"):
-        played.clients[0].unmask(replace(played.server.question(0), **change))
-
-
-def test_a_round_begins_once_and_a_session_lasts():
-    played = play(some_inputs(5), number=3)
-    hello, state = played.server.hello(0), played.clients[0].state
-    for number in (3, 2):
-        with pytest.raises(Refused, match="already begun"):
-            ClientRound.begin(replace(hello, number=number), Policy(), state)
-    with pytest.raises(Refused, match="another session"):
-        ClientRound.begin(replace(hello, session=bytes(16), number=4), Policy(), state)
-    ClientRound.begin(replace(hello, number=4), Policy(), state)
-
-
-def test_keys_and_seeds_are_fresh_in_every_round():
-    first, second = play(some_inputs(3)), play(some_inputs(3), number=2)
-    one, two = first.server._adverts[0], second.server._adverts[0]
-    assert len({one.cipher_key, one.mask_key, two.cipher_key, two.mask_key}) == 4
-    assert not np.array_equal(first.vectors[0], second.vectors[0])
-
-
-def test_secrets_are_forgotten_once_used():
-    state = play(some_inputs(5)).clients[0].state
-    assert state.stage == Stage.MASKED
-    assert state.cipher_private == state.mask_private == state.self_seed == b""
-    assert all(peer.open_key == b"" for peer in state.peers.values())
+def test_old_rounds_and_rounds_far_ahead_are_refused():
+    inputs, devices = some_inputs(5), enter(5)
+    play(inputs, devices=devices, number=7)
+    for number in (7, 6, 0, -1, 10_008):
+        with pytest.raises(Refused, match="not new, or more than 10000 ahead"):
+            play(inputs, devices=devices, number=number)
+    play(inputs, devices=devices, number=8)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"threshold": 2}, "more than half"),
-        ({"threshold": 9}, "threshold 9"),
-        ({"peers": [1, 2, 3]}, "length"),
-        ({"peers": [0, 2, 3, 4]}, "oneself"),
-        ({"peers": [1, 1, 3, 4]}, "twice"),
+        ({"threshold": 3}, "this device wants at least 4"),
+        ({"threshold": 6}, "threshold 6 of 5 holders"),
+        ({"neighbours": 2}, "2 neighbours among 5 clients; at least 4"),
+        ({"participants": pack([0, 1])}, "2 clients; this device wants at least 3"),
+        ({"participants": pack([1, 2, 3, 4])}, "not among the participants"),
+        ({"participants": pack([0, 1, 2, 77])}, "a stranger is"),
+        ({"participants": b"123"}, "no list of clients"),
+        ({"fraction_bits": 41}, "fraction_bits=41"),
+        ({"fraction_bits": -1}, "fraction_bits=-1"),
+        ({"largest": float("nan")}, "no number"),
+        ({"largest": 1e12}, "largest=1e"),
+        ({"largest": -1.0}, "largest=-1"),
     ],
 )
-def test_a_directory_that_would_weaken_the_round_is_refused(change, reason):
+def test_an_order_that_would_weaken_the_round_is_refused_before_all_else(change, reason):
+    devices = enter(5)
+    order = ServerRound(devices.session, 1, list(range(5)), graph.plan(5)).order
+    with pytest.raises((Refused, BadMessage, ValueError), match=reason):
+        devices.member(0).begin(replace(order, **change), PAYLOAD)
+
+
+@pytest.mark.parametrize(
+    ("survivors", "reason"),
+    [
+        ([1, 2, 3, 4, 5, 6], "perhaps without this one"),
+        ([0, 1], "a sum of 2 clients"),
+        ([0, 1, 2, 3], "4 of this client's holders are left; threshold 5"),
+        ([0, 1, 2, 3, 4, 9], r"clients \[9\] are in the sum, who take no part"),
+    ],
+)
+def test_a_roll_that_would_weaken_the_round_is_refused(survivors, reason):
+    played = play(some_inputs(7), until="masked")
+    played.server.survivors = survivors
+    with pytest.raises((Refused, BadMessage), match=reason):
+        played.devices.ask(0, "agree", played.server.roll())
+
+
+def test_a_device_can_want_more_clients_than_the_neighbourhood():
+    with pytest.raises(Refused, match="wants at least 6"):
+        enter(5, policy=Policy(fewest=6))
+    with pytest.raises(ValueError, match=r"fewest-share=0\.4"):
+        Policy(share=0.4)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda d: replace(d, names=d.names[:-1]), "differ in length"),
+        (lambda d: replace(d, keys=d.keys[:-32]), "bytes of keys"),
+        (lambda d: replace(d, keys=d.keys[32:] + d.keys[-32:]), "a key is listed twice"),
+        (lambda d: replace(d, keys=d.keys[32:] + d.keys[:32]), "with another name or key"),
+        (lambda d: replace(d, names=["x", *d.names[1:]]), "with another name or key"),
+        (lambda d: replace(d, members=pack(range(1, 6))), "with another name or key"),
+    ],
+)
+def test_a_directory_that_contradicts_itself_is_refused(change, reason):
     def tamper(stage, client, message):
-        return replace(message, **change) if (stage, client) == ("directory", 0) else message
+        return change(message) if (stage, client) == ("meet", 0) else message
 
     with pytest.raises((Refused, BadMessage), match=reason):
-        play(some_inputs(5), tamper=tamper)
+        enter(5, tamper=tamper)
 
 
-def test_a_server_that_stands_for_all_neighbours_with_one_key_is_refused():
+# --- secrets ---------------------------------------------------------------------------------
+
+
+def test_keys_go_before_the_first_round_and_roots_only_go_forward():
+    inputs, devices = some_inputs(5), enter(5)
+    fresh = devices.member(0).state
+    assert fresh.private == fresh.keys == b""
+    play(inputs, devices=devices, number=1)
+    first = devices.member(0).state
+    assert first.epochs == [-1, 2, 2, 2, 2]  # past the round that has ended
+    assert first.context == first.own_share == first.peers == b""
+    assert first.roots != fresh.roots
+    # A round that never ends is forgotten with the next.
+    play(inputs, devices=devices, number=2, until="agree")
+    assert devices.member(0).state.stage == Stage.QUESTION
+    play({c: inputs[c] for c in (0, 1, 2)}, devices=devices, number=3, until="masked")
+    assert devices.member(0).state.epochs == [-1, 3, 3, 3, 3]
+
+
+def test_in_a_large_session_agreements_wait_until_they_are_needed(sparse, monkeypatch):
+    monkeypatch.setattr("privacy.secagg.protocol.EAGER", 8)
+    inputs, devices = some_inputs(40), enter(40)
+    played = play(inputs, devices=devices)
+    np.testing.assert_array_equal(played.server.total_words(), plain(inputs, inputs))
+    state = devices.member(0).state
+    assert len([e for e in state.epochs if e >= 0]) == graph.plan(40).neighbours
+    assert state.private
+    # Once all have been neighbours the key goes.
+    for number, rest in enumerate(np.array_split(np.arange(1, 40), 6), 2):
+        some = {int(c): inputs[int(c)] for c in (0, *rest)}
+        play(some, devices=devices, number=number)
+    assert devices.member(0).state.private == b""
+
+
+def test_never_both_secrets_of_one_whatever_the_roll():
+    # Of every neighbour a client gives a share of its self seed or the seed of their common mask.
+    devices, server = (p := play(some_inputs(7), until="masked")).devices, p.server
+    for survivors in ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5]):
+        states = dict(devices.states)
+        server.survivors = survivors
+        server._macs = {c: {} for c in survivors}
+        words = {c: devices.ask(c, "agree", server.roll()).macs for c in survivors}
+        mine = [
+            words[c][MAC_BYTES * (0) : MAC_BYTES] for c in survivors if c
+        ]  # client 0 is everyone's first neighbour
+        sealed = b"".join(server._sealed(c, 0) for c in survivors if c)
+        question = Question(server.session.session, 1, pack(survivors[1:]), b"".join(mine), sealed)
+        opened = devices.ask(0, "unmask", question)
+        assert len(opened.shares) == 16 * len(survivors)
+        assert len(opened.seeds) == 32 * (7 - len(survivors))
+        devices.states = states
+
+
+def test_words_on_another_set_or_of_too_few_open_nothing():
+    devices, server = (p := play(some_inputs(7), until="masked")).devices, p.server
+    server.close_masked()
+    six = replace(server.roll(), survivors=pack(range(6)))
+    told = {c: server.roll() if c < 4 else six for c in range(6)}  # two stories, 4 and 2 of 7
+    for c in range(6):
+        agreed = devices.ask(c, "agree", told[c])
+        kept = [p for p in range(7 if c < 4 else 6) if p != c]
+        server._macs[c] = {peer: agreed.macs[16 * i : 16 * i + 16] for i, peer in enumerate(kept)}
+    with pytest.raises(Refused, match=r"4 of this client's holders agree.*threshold 5"):
+        devices.ask(0, "unmask", server.question(0))
+    # Forged and repeated words count for nothing.
+    asked = server.question(0)
+    with pytest.raises(Refused, match="1 of this client's holders agree"):
+        devices.ask(0, "unmask", replace(asked, macs=bytes(len(asked.macs))))
+    with pytest.raises(BadMessage, match="named twice"):
+        devices.ask(0, "unmask", replace(asked, signers=asked.signers[:4] * 2))
+    with pytest.raises(BadMessage, match="no neighbours in the sum"):
+        devices.ask(0, "unmask", replace(asked, signers=pack([0]), macs=bytes(16)))
+
+
+def told_apart(**change):
+    """Play with client 0 told something else; return the round."""
+
     def tamper(stage, client, message):
-        if (stage, client) == ("directory", 0):
-            return replace(message, mask_keys=[message.mask_keys[0]] * 4)
+        return replace(message, **change) if (stage, client) == ("order", 0) else message
+
+    return play(some_inputs(7), tamper=tamper)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"participants": pack(range(6))},
+        {"threshold": 6},
+        {"neighbours": 7},
+        {"fraction_bits": 20},
+        {"largest": 3.0},
+        {"group": "other"},
+        {"personal": ["arrays"]},
+    ],
+)
+def test_a_client_that_was_told_something_else_shares_no_mask_with_anyone(change):
+    if "participants" in change:
+        with pytest.raises(BadMessage):
+            told_apart(**change)
+        return
+    played = told_apart(**change)
+    assert set(played.failed) == {0}
+    np.testing.assert_array_equal(played.server.total_words(), plain(some_inputs(7), range(1, 7)))
+
+
+def test_different_payloads_do_not_open():
+    # A server that goes on all the same, as an active one would: the sum is noise.
+    played = play(some_inputs(7), payload=lambda c: bytes([c == 0]) * 32, until="masked")
+    server = played.server
+    server._at_odds = lambda: []
+    server.close_masked()
+    for c in range(7):
+        server.take_agreed(c, played.devices.ask(c, "agree", server.roll()))
+    server.close_agreed()
+    with pytest.raises(Refused, match="1 of this client's holders agree"):
+        played.devices.ask(0, "unmask", server.question(0))
+    for c in range(1, 7):
+        server.take_opened(c, played.devices.ask(c, "unmask", server.question(c)))
+    # The others agree; but client 0's shares are under pads that they do not know.
+    with pytest.raises(Again, match="client-0 cannot be unmasked: 0 right shares"):
+        server.total_words()
+
+
+def test_different_directories_do_not_open():
+    other = enter(7).session.close()
+
+    def tamper(stage, client, message):
+        if (stage, client) != ("meet", 0):
+            return message
+        return replace(message, keys=message.keys[:-32] + other.keys[-32:])
+
+    played = play(some_inputs(7), tamper=tamper)
+    assert set(played.failed) == {0}
+
+
+# --- wrong answers ---------------------------------------------------------------------------
+
+
+def liars_play(liars, inputs, drop=None, seeds=False):
+    def tamper(stage, client, message):
+        if stage == "unmask-reply" and client in liars:
+            wrong = bytes(len(message.seeds)) if seeds else message.seeds
+            return replace(message, shares=bytes(len(message.shares)), seeds=wrong)
         return message
 
-    with pytest.raises(BadMessage, match="a key is listed twice"):
-        play(some_inputs(5), tamper=tamper)
+    return play(inputs, tamper=tamper, drop=drop)
 
 
-def test_two_clients_are_too_few():
-    with pytest.raises(Refused, match="2 clients; this device wants at least 3"):
-        play(some_inputs(2))
+@pytest.mark.parametrize("count", [5, 8, 10, 20])
+@pytest.mark.parametrize("drop", [False, True])
+def test_wrong_shares_do_not_kill_a_sum_while_enough_right_ones_exist(count, drop):
+    inputs = some_inputs(count)
+    spare = count - graph.plan(count).threshold - drop
+    for liars in itertools.islice(itertools.combinations(range(count - 1), spare), 12):
+        played = liars_play(liars, inputs, {"masked": {count - 1}} if drop else None)
+        np.testing.assert_array_equal(played.server.total_words(), plain(inputs, played.survivors))
 
 
-# --- tampering -------------------------------------------------------------------------------
+def test_too_many_wrong_shares_are_told_by_name():
+    played = liars_play({0, 1, 2}, some_inputs(7))
+    with pytest.raises(Again, match="client client-0 cannot be unmasked: 4 right shares") as error:
+        played.server.total_words()
+    assert set(error.value.without) == {0, 1, 2}
 
 
-def test_sealed_shares_that_were_changed_are_refused():
+def test_a_dealer_of_wrong_shares_is_told_by_name():
     def tamper(stage, client, message):
-        if (stage, client) == ("delivery", 0):
-            bad = bytes([message.sealed[2][0] ^ 1]) + message.sealed[2][1:]
-            return replace(message, sealed=[*message.sealed[:2], bad, *message.sealed[3:]])
+        if (stage, client) == ("masked-reply", 3):
+            return replace(message, sealed=bytes(len(message.sealed)))
         return message
 
-    with pytest.raises(BadMessage, match="client client-3 were changed"):
-        play(some_inputs(5), tamper=tamper)
+    with pytest.raises(Again, match="client client-3 cannot be unmasked") as error:
+        play(some_inputs(7), tamper=tamper).server.total_words()
+    assert set(error.value.without) == {3}
 
 
-def test_sealed_shares_of_another_sender_are_refused():
+def test_wrong_seeds_are_told_by_name_and_the_round_is_made_again():
+    inputs = some_inputs(7)
+    played = liars_play({2}, inputs, {"masked": {6}}, seeds=True)
+    assert "seed is not the one" in played.failed[2]
+    with pytest.raises(Again, match="client-2 alone knew some of its masks") as error:
+        played.server.total_words()
+    assert set(error.value.without) == {2}
+    left = {c: inputs[c] for c in (0, 1, 3, 4, 5)}
+    again = play(left, devices=played.devices, number=2)
+    np.testing.assert_array_equal(again.server.total_words(), plain(left, left))
+
+
+def test_sealed_shares_that_were_changed_on_the_way_are_wrong_shares():
     def tamper(stage, client, message):
-        if (stage, client) == ("delivery", 0):
+        if (stage, client) == ("unmask", 0):
             return replace(message, sealed=message.sealed[::-1])
         return message
 
-    with pytest.raises(BadMessage, match="changed on the way"):
-        play(some_inputs(5), tamper=tamper)
-
-
-def test_keys_in_the_middle_are_noticed_when_shares_do_not_open():
-    other = play(some_inputs(5), number=2).server._adverts[1]
-
-    def tamper(stage, client, message):
-        if (stage, client) == ("directory", 0):
-            return replace(message, cipher_keys=[other.cipher_key, *message.cipher_keys[1:]])
-        return message
-
-    with pytest.raises(BadMessage, match="changed on the way"):
-        play(some_inputs(5), tamper=tamper)
-
-
-@pytest.mark.parametrize("drop", [{}, {"masked": {4}}])
-def test_one_liars_share_is_passed_over_and_many_are_detected(drop):
     inputs = some_inputs(7)
-
-    def lie(liars):
-        def tamper(stage, client, message):
-            if stage == "shares" and client in liars:
-                return replace(
-                    message,
-                    self_shares=[bytes(33)] * len(message.self_shares),
-                    key_shares=[bytes(33)] * len(message.key_shares),
-                )
-            return message
-
-        return play(inputs, drop=drop, tamper=tamper)
-
-    played = lie({1})
-    np.testing.assert_array_equal(played.server.total_words(), plain(inputs, played.survivors))
-    with pytest.raises(BadMessage, match=r"client client-\d cannot be unmasked.*some are wrong"):
-        lie({0, 1, 2, 3}).server.total_words()
-
-
-def test_a_client_that_shared_another_mask_key_is_detected_when_it_drops():
-    def tamper(stage, client, message):
-        if (stage, client) == ("advert", 4):
-            return replace(message, mask_key=bytes([1]) * 32)
-        return message
-
-    played = play(some_inputs(5), drop={"masked": {4}}, tamper=tamper)
-    with pytest.raises(BadMessage, match="client client-4 cannot be unmasked"):
-        played.server.total_words()
+    played = play(inputs, tamper=tamper)
+    np.testing.assert_array_equal(played.server.total_words(), plain(inputs, inputs))
 
 
 # --- what the server sees --------------------------------------------------------------------
+
+
+class TinyMasker:
+    """Masks in the ring of 2: a seed's mask is looked up, so that all masks can be enumerated."""
+
+    def __init__(self, masks):
+        self.masks = masks
+
+    def add(self, vector, seed):
+        vector[0] = (vector[0] + self.masks[seed]) % 2
+
+    def subtract(self, vector, seed):
+        vector[0] = (vector[0] - self.masks[seed]) % 2
+
+
+def views(x, colluders, dropped):
+    """Return how often the server with colluders sees what, over all masks, for inputs x in Z_2.
+
+    It sees all masked values of those who stayed, their self masks, all masks that the colluders
+    share, and the pair masks of the dropped with those who stayed.
+    """
+    everyone = range(len(x))
+    pairs = list(itertools.combinations(everyone, 2))
+    secrets = {u: bytes([u]) * 16 for u in everyone}
+    names = {u: self_seed(secrets[u]) for u in everyone}
+    seen = Counter()
+    for drawn in itertools.product(range(2), repeat=len(x) + len(pairs)):
+        masks = {names[u]: drawn[u] for u in everyone}
+        masks |= {bytes(pair): value for pair, value in zip(pairs, drawn[len(x) :], strict=True)}
+        view = []
+        for u in everyone:
+            vector = np.array([x[u]])
+            seeds = {v: bytes(sorted((u, v))) for v in everyone if v != u}
+            add_masks(TinyMasker(masks), vector, u, secrets[u], seeds)
+            # A dropped client's vector may have come late: the server has it, not its self mask.
+            view.append(int(vector[0]))
+            view.append(masks[names[u]] if u != dropped else -1)
+        known = {*colluders, dropped}
+        given = zip(pairs, drawn[len(x) :], strict=True)
+        view += [value for pair, value in given if known & set(pair)]
+        seen[tuple(view)] += 1
+    return seen
+
+
+@pytest.mark.parametrize(("colluders", "dropped"), [((), -1), ((0,), -1), ((), 3), ((0,), 3)])
+def test_the_view_is_the_same_for_inputs_with_the_same_honest_sum(colluders, dropped):
+    # By enumeration of all masks of four clients in the ring of 2: inputs of the honest who stayed
+    # with equal sums, whatever the dropped one's, give the same distribution of views; other sums
+    # another.
+    honest = [u for u in range(4) if u not in colluders and u != dropped]
+    x = [1, 1, 0, 1]
+    y = list(x)
+    y[honest[0]], y[honest[1]] = (x[honest[0]] + 1) % 2, (x[honest[1]] - 1) % 2
+    if dropped >= 0:
+        y[dropped] = (x[dropped] + 1) % 2
+    assert views(x, colluders, dropped) == views(y, colluders, dropped)
+    z = list(x)
+    z[honest[0]] = (x[honest[0]] + 1) % 2
+    assert views(x, colluders, dropped) != views(z, colluders, dropped)
 
 
 def seen(value: float, runs: int, size: int = 2000) -> np.ndarray:
@@ -319,15 +509,23 @@ def test_a_masked_vector_is_indistinguishable_from_uniform():
     assert stats.chi2_contingency(table).pvalue > 1e-6
 
 
+def test_masks_are_fresh_in_every_round():
+    inputs, devices = some_inputs(3), enter(3)
+    one = play(inputs, devices=devices, number=1).vectors
+    two = play(inputs, devices=devices, number=2).vectors
+    assert not any(np.any(one[c] == two[c]) for c in inputs)
+
+
 def test_the_vector_of_a_dropped_client_stays_uniform_to_a_server_that_kept_it():
-    # It came too late: the server learns the mask key, but never the self seed.
+    # It came too late: the server learns the pair seeds, but never the self seed.
     inputs = {i: {"x": np.zeros(2000)} for i in range(4)}
     played = play(inputs, drop={"masked": {3}})
-    late = played.clients[3]
-    late.deliver(played.server.delivery(3))
-    vector, _ = late.mask(inputs[3])
-    server = played.server
-    private = server._recover(3, server._key_shares, public_key, server._adverts[3].mask_key)
+    vector, _, _ = played.devices.masked(3, played.server.order, inputs[3])
+    seeds = {c: given[3] for c, given in played.server.opening.pair_seeds.items()}
+    assert set(seeds) == {0, 1, 2}
     left = vector.copy()
-    server._remove_pair_masks(left, Masker(left.size), 3, private)
+    masker = Masker(left.size)
+    for seed in seeds.values():
+        masker.add(left, seed)  # the higher one had subtracted
     assert stats.chisquare(np.bincount(left.view(np.uint8), minlength=256)).pvalue > 1e-6
+    assert np.any(left != 0)

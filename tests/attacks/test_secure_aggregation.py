@@ -1,0 +1,218 @@
+"""Attacks on secure sums by a server that sends what it likes: all must fail.
+
+The devices are the real handlers, with signed keys and tables of trusted ones, and their node
+config does not say simulation. No device colludes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flwr.app import ConfigRecord, Message, RecordDict
+
+import apps
+from apps.common.runner import config_class
+from privacy.secagg import shamir
+from privacy.secagg.client import AGREE, DIRECTORY, KEYS, MASKED, RECORD, UNMASK, VECTOR
+from privacy.secagg.graph import plan
+from privacy.secagg.messages import (
+    Advert,
+    Agreed,
+    Masked,
+    Opened,
+    Question,
+    Roll,
+    pack,
+    parse,
+    to_fields,
+)
+from privacy.secagg.pairs import commitment
+from privacy.secagg.ring import Ring
+from privacy.secagg.server import ServerRound, Session
+from sim.grid import LocalGrid
+from strategies.core import wire
+from strategies.core.enrolment import Client, StudyError
+from strategies.core.secure import SecureSum
+
+COUNT = 7
+MODEL = np.array([0.3, -0.2, 0.1])
+
+
+class Servant:
+    """A server's hand on seven devices of server-graph."""
+
+    def __init__(self, folder, count=COUNT):
+        self.count, self.names = count, [f"site{i}" for i in range(count)]
+        self.nodes, lines, rng = [], [], np.random.default_rng(3)
+        for name in self.names:
+            key = Ed25519PrivateKey.generate()
+            (folder / f"{name}.pem").write_bytes(
+                key.private_bytes(
+                    serialization.Encoding.PEM,
+                    serialization.PrivateFormat.PKCS8,
+                    serialization.NoEncryption(),
+                )
+            )
+            public = key.public_key().public_bytes(
+                serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+            )
+            lines.append(f"{name} {public.decode()}\n")
+            y = np.sign(rng.standard_normal(40))
+            np.savez(folder / f"{name}.npz", X=rng.standard_normal((40, 3)), y=y)
+            self.nodes.append(
+                {
+                    "data-path": str(folder / f"{name}.npz"),
+                    "state-path": str(folder / f"state-{name}"),
+                    "require-privacy": True,
+                    "server": 0,
+                    "signing-key": str(folder / f"{name}.pem"),
+                    "trusted-keys": str(folder / "trusted"),
+                }
+            )
+        (folder / "trusted").write_text("".join(lines))
+        settings = {"privacy": "sound", "clip": 1.0, "clients": count, "servers": 1}
+        settings |= {"batch": 0, "ridge": 0.0, "step": 1.0}
+        config = config_class("server-graph").from_settings(settings)
+        run = {"study": "server-graph", "seed": 1, "out": "", **config.run_config()}
+        self.grid = LocalGrid(apps.client_app, self.nodes, run).__enter__()
+        self.ids = list(self.grid._nodes)
+
+    def send(self, client, kind, message, payload=None):
+        content = RecordDict(dict(payload or {}))
+        content[RECORD] = ConfigRecord(to_fields(message))
+        (reply,) = self.grid.send_and_receive([Message(content, self.ids[client], kind)])
+        return reply
+
+    def ask(self, client, kind, message, payload=None):
+        reply = self.send(client, kind, message, payload)
+        assert not reply.has_error(), reply.error.reason
+        return reply.content
+
+    def session(self):
+        session = Session(dict(enumerate(self.names)))
+        for c in range(self.count):
+            found = self.ask(c, f"query.{KEYS}", session.hello(c))
+            session.take_advert(c, parse(Advert, found[RECORD]))
+        directory = session.close()
+        for c in range(self.count):
+            self.ask(c, f"query.{DIRECTORY}", directory)
+        return session
+
+    def masked(self, client, order, model=MODEL):
+        found = self.ask(client, f"train.{MASKED}", order, payload(model))
+        return parse(Masked, found[RECORD]), wire.arrays(found[VECTOR])["vector"].copy()
+
+
+def payload(model=MODEL):
+    order = ConfigRecord({"round": 1})
+    return RecordDict({"arrays": wire.record({"model": model}), "order": order})
+
+
+@pytest.fixture
+def servant(tmp_path):
+    made = Servant(tmp_path)
+    yield made
+    made.grid.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(("bits", "largest"), [(52, 0.0), (40, 0.0), (40, 1e-9), (32, 0.0)])
+def test_no_value_can_be_read_from_a_refusal(servant, bits, largest):
+    # The ring overflowed, and the error named the value, in a range of the server's choice.
+    session = servant.session()
+    order = ServerRound(session, 1, list(range(COUNT)), plan(COUNT), ring=Ring(32)).order
+    told = {**to_fields(order), "fraction-bits": bits, "largest": largest}
+    content = payload(np.array([1e40, -4.0, 4.0]))
+    content[RECORD] = ConfigRecord(told)
+    (reply,) = servant.grid.send_and_receive([Message(content, servant.ids[0], f"train.{MASKED}")])
+    if bits > 40:
+        assert reply.has_error()
+        assert "fraction_bits" in reply.error.reason or "." not in reply.error.reason
+    else:
+        assert not reply.has_error()
+        assert wire.arrays(reply.content[VECTOR])["vector"].dtype == np.uint64
+
+
+def test_two_survivor_lists_open_nobody(servant):
+    # The victim is told that few others stayed, the others that all did, or some, each its own way.
+    session, victim = servant.session(), 0
+    turn = ServerRound(session, 1, list(range(COUNT)), plan(COUNT))
+    beside = {c: servant.masked(c, turn.order)[0] for c in range(COUNT)}
+    threshold = turn.plan.threshold
+    close = list(range(threshold))
+    words, told = {}, {}
+    for c in range(COUNT):
+        # Every other client is to give the seeds of two of those the victim shares masks with.
+        gone = [p for p in close[1:] if p != c][c % 2 : c % 2 + 2]
+        told[c] = close if c == victim else [p for p in range(COUNT) if p not in gone]
+        roll = Roll(session.session, 1, pack(told[c]))
+        found = parse(Agreed, servant.ask(c, f"query.{AGREE}", roll)[RECORD])
+        kept = [p for p in told[c] if p != c]
+        words[c] = {p: found.macs[16 * i : 16 * i + 16] for i, p in enumerate(kept)}
+        # No second story.
+        assert servant.send(c, f"query.{AGREE}", roll).has_error()
+    for c in range(COUNT):
+        kept = [p for p in told[c] if p != c]
+        signers = [p for p in kept if c in words[p]]
+        sealed = b"".join(
+            beside[p].sealed[16 * i : 16 * i + 16]
+            for p in kept
+            for i in [[q for q in range(COUNT) if q != p].index(c)]
+        )
+        macs = b"".join(words[p][c] for p in signers)
+        question = Question(session.session, 1, pack(signers), macs, sealed)
+        reply = servant.send(c, f"query.{UNMASK}", question)
+        assert reply.has_error(), f"client {c} gave shares"
+
+
+def test_a_client_alone_with_its_payload_is_in_no_sum(servant):
+    # All others are sent a model under which their updates are known.
+    clients = [Client(n, i, 40, ["x"], servant.ids[i]) for i, n in enumerate(servant.names)]
+    dead = np.zeros(3)
+    apart = {i: payload(MODEL if i == 0 else dead) for i in range(COUNT)}
+    found = SecureSum().gather(servant.grid, apart, clients, 1, 30.0)
+    assert found.survivors == list(range(1, COUNT))
+    assert "masks are not those of its neighbours" in found.failures[0]
+    half = {i: payload(MODEL if i < 3 else dead * i) for i in range(COUNT)}
+    half[3] = payload(-MODEL)
+    half[4] = payload(2 * MODEL)
+    with pytest.raises(StudyError, match="no secure sum"):
+        SecureSum().gather(servant.grid, half, clients, 2, 30.0)
+
+
+def test_a_client_alone_with_its_payload_cannot_be_unmasked(servant):
+    # The server goes on as if nothing were wrong.
+    session = servant.session()
+    turn = ServerRound(session, 1, list(range(COUNT)), plan(COUNT))
+    beside, vectors = {}, {}
+    for c in range(COUNT):
+        beside[c], vectors[c] = servant.masked(c, turn.order, MODEL if c == 0 else np.zeros(3))
+        turn.take_masked(c, beside[c], vectors[c])
+    turn._at_odds = lambda: []
+    turn.close_masked()
+    for c in range(COUNT):
+        found = servant.ask(c, f"query.{AGREE}", turn.roll())
+        turn.take_agreed(c, parse(Agreed, found[RECORD]))
+    turn.close_agreed()
+    assert servant.send(0, f"query.{UNMASK}", turn.question(0)).has_error()
+    right = 0
+    for c in range(1, COUNT):
+        opened = parse(Opened, servant.ask(c, f"query.{UNMASK}", turn.question(c))[RECORD])
+        share = opened.shares[:16]  # the victim is everyone's first holder
+        right += commitment(share) == beside[0].share_commitments[16 * c : 16 * c + 16]
+    assert right == 0
+
+
+@pytest.mark.parametrize("count", [5, 8, 10, 20, 50])
+def test_wrong_shares_lose_no_secret_while_enough_right_ones_exist(count):
+    threshold = plan(count).threshold
+    secret, shares = shamir.draw(count, threshold)
+    committed = [commitment(share.tobytes()) for share in shares]
+    rng = np.random.default_rng(count)
+    for _ in range(40):
+        liars = rng.choice(count, count - threshold, replace=False)
+        given = {x + 1: shares[x].tobytes() for x in range(count)}
+        given |= {int(x) + 1: rng.bytes(16) for x in liars}
+        right = {x: s for x, s in given.items() if commitment(s) == committed[x - 1]}
+        assert shamir.combine(right, threshold) == secret
