@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from apps.cluster_admm import server_app
+from apps.cluster_admm import build
 from apps.cluster_admm.data import synthetic_truth
 from apps.cluster_admm.paper.clusters import oracle
 from apps.cluster_admm.problem import optimum
@@ -192,7 +192,7 @@ def test_a_cluster_that_everyone_leaves_keeps_its_model_and_is_named(caplog):
 
     caplog.set_level(logging.WARNING, "trellis")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server_app, "ClusterFinding", Leaving)
+        patch.setattr(build, "ClusterFinding", Leaving)
         result = run({**APART, "tau": 0.0}, 4)
     assert any("nobody is in cluster 1; its model is kept" in m for m in caplog.messages)
     assert np.all(np.linalg.norm(result.arrays["models"][:, 1], axis=1) > 0.0)
