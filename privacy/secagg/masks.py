@@ -19,7 +19,7 @@ from .ring import Words
 SEED_BYTES = 32
 # 256 KiB: stays in a core's cache between making and adding, and bounds the memory.
 _CHUNK = 1 << 15
-_COUNTER = bytes(16)
+_MODE = modes.CTR(bytes(16))  # holds no state
 
 
 class Masker:
@@ -46,7 +46,7 @@ class Masker:
             raise ValueError(f"the seed has {len(seed)} bytes; {SEED_BYTES} are needed")
         if vector.shape != (self._size,) or vector.dtype != np.uint64:
             raise ValueError(f"a vector of {self._size} words is needed, not {vector.shape}")
-        cipher = Cipher(algorithms.AES(seed), modes.CTR(_COUNTER)).encryptor()
+        cipher = Cipher(algorithms.AES(seed), _MODE).encryptor()
         for start in range(0, self._size, _CHUNK):
             part = vector[start : start + _CHUNK]
             cipher.update_into(self._zeros[: 8 * part.size], self._stream)
