@@ -7,7 +7,7 @@ import pytest
 
 from apps.common.results import RunResult
 from apps.pages import plots
-from tests.apps.cluster_admm.report.reading import run
+from tests.apps.cluster_admm.report.reading import run, undrawn
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def drawn():
 def quick(request, monkeypatch):
     """Leave out the drawing of lines, which takes most of the time, where no test looks at it."""
     if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(plots, "svg", lambda figure, label="": f'<svg aria-label="{label}">')
+        monkeypatch.setattr(plots, "svg", undrawn)
 
 
 @pytest.fixture(scope="session")
