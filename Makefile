@@ -1,5 +1,5 @@
 # make run    install into .venv, run every study on built-in data, write results/index.html
-# make test   install into .venv, then ruff, mypy and all tests
+# make test   install into .venv, then ruff, mypy and all tests (WORKERS=n processes)
 # make bench  side-by-side benchmarks (ONLY=name for one), writes benchmarks/results.json
 # make paper  the papers' figures and tables
 # make lock   resolve and pin every version anew
@@ -10,6 +10,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+WORKERS ?= 3
 
 # Nothing we start phones home, and Flower uses what is installed here.
 export FLWR_TELEMETRY_ENABLED := 0
@@ -35,13 +36,9 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Flower's runtimes wait more than they compute: their tests run beside the others, which share the
-# cores.
+# One process more than two cores: Flower's runtimes wait about as much as they compute.
 test: lint
-	@$(BIN)/python -m pytest tests/flower > .flower-tests.log 2>&1 & flower=$$!; \
-	$(BIN)/python -m pytest --ignore tests/flower -n auto --dist worksteal; others=$$?; \
-	wait $$flower; flower=$$?; cat .flower-tests.log; rm -f .flower-tests.log; \
-	test $$others -eq 0 -a $$flower -eq 0
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 bench: install
 	$(BIN)/python -m benchmarks $(ONLY)
@@ -61,5 +58,5 @@ lock:
 	rm -rf .venv-lock build *.egg-info
 
 clean:
-	rm -rf $(VENV) results build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis *.fab .flower-tests.log
+	rm -rf $(VENV) results build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis *.fab
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

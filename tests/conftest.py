@@ -28,6 +28,11 @@ settings.register_profile("search", derandomize=False, max_examples=200, deadlin
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that start Flower: the longest, and they wait while others compute."""
+    items.sort(key=lambda item: "flower" not in item.keywords)
+
+
 @pytest.fixture(autouse=True)
 def _own_logging():
     """Take back what a command or a ServerApp does to our logger: caplog would hear nothing."""

@@ -9,7 +9,11 @@ from apps import run
 from .bits import assert_same_bits
 
 STUDY = "cluster-admm"
-pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.flower,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("one_superlink"),
+]
 
 
 def test_two_clusters_on_three_servers_in_flowers_simulation_give_the_same_bits(tmp_path):

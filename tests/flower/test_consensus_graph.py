@@ -24,6 +24,7 @@ STUDY = "consensus-graph"
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
 
+@pytest.mark.usefixtures("one_superlink")
 def test_flowers_simulation_gives_the_same_bits(tmp_path):
     settings = {"privacy": "sound", "epsilon": 50.0, "rounds": 6, "nodes": 30, "sample": 3}
     here = run(STUDY, settings, seed=11, out=tmp_path / "local")
@@ -42,6 +43,7 @@ def test_flowers_simulation_gives_the_same_bits(tmp_path):
     assert (tmp_path / "flower" / "report.html").is_file()
 
 
+@pytest.mark.usefixtures("one_superlink")
 def test_secure_sums_in_flowers_simulation_give_the_same_bits(tmp_path):
     # Masks are drawn anew by every client; the sum they hide is exact.
     settings = {"method": "fedavg", "secure-aggregation": True, "clients": 4, "nodes": 10}
@@ -50,6 +52,7 @@ def test_secure_sums_in_flowers_simulation_give_the_same_bits(tmp_path):
     assert_same_bits(here, there)
 
 
+@pytest.mark.usefixtures("one_superlink")
 def test_a_run_stopped_here_goes_on_in_flowers_simulation(tmp_path, monkeypatch):
     # Momentum of the paper's mode lives with the clients: the hardest state to resume.
     settings = {

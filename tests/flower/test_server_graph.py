@@ -9,7 +9,11 @@ from apps import run
 from .bits import assert_same_bits
 
 STUDY = "server-graph"
-pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.flower,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("one_superlink"),
+]
 
 
 def test_ten_servers_of_five_clients_in_flowers_simulation_give_the_same_bits(tmp_path):

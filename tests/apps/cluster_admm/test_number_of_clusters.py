@@ -37,7 +37,7 @@ def test_the_number_of_separated_clusters_is_chosen_and_trained_as_if_given():
 
 
 def test_held_out_losses_are_those_of_samples_that_nobody_trained_with():
-    settings = {**APART, "clusters": "auto:1-2", "rounds": 400, "mixing": "exact", "tau": 0.0}
+    settings = {**APART, "clusters": "auto:1-2", "rounds": 150, "mixing": "exact", "tau": 0.0}
     result = run({**settings, "held-out": 0.3, "samples": "6-9", "clients": 12}, 4)
     config = config_of({**settings, "samples": "6-9", "clients": 12})
     train, rest = [], []

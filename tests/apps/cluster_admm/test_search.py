@@ -49,7 +49,7 @@ def test_in_the_papers_setting_as_many_are_right_as_with_the_true_models():
 
 
 def test_found_clusters_end_at_their_own_optimum():
-    settings = {**APART, "mixing": "exact", "tau": 0.0, "rounds": 500}
+    settings = {**APART, "mixing": "exact", "tau": 0.0, "rounds": 150}
     result, tables = run(settings, 4), client_tables(config_of(settings), 4)
     for cluster in range(3):
         mine = np.flatnonzero(result.arrays["clusters"] == cluster)

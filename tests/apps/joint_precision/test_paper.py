@@ -18,6 +18,7 @@ from apps.joint_precision.curves import area_under_roc
 from apps.joint_precision.paper import cost, real_data, timing
 from apps.joint_precision.paper import synthetic as paper
 from tests.apps.datasets import needs
+from tests.apps.pages.pages import leave_out_pictures
 
 SMALL = {"variables": 12, "blocks": 3, "samples": "40"}
 
@@ -38,7 +39,7 @@ def written(folder: Path, stem: str) -> None:
 def test_the_area_table_s_first_row_is_within_three_hundredths(tmp_path, console, monkeypatch):
     key = ("danaher", "kendall", "nonparanormal")
     monkeypatch.setattr(paper, "EXPECTED_AUC", {key: paper.EXPECTED_AUC[key]})
-    monkeypatch.setattr(paper, "PATH", {**paper.PATH, "path": 15, "tolerance": 1e-3})
+    monkeypatch.setattr(paper, "PATH", {**paper.PATH, "path": 10, "tolerance": 1e-2})
     monkeypatch.setattr(paper, "sweep", in_this_process)
     paper.table_auc(tmp_path, console)
     rows = read(tmp_path / "table-auc.csv")
@@ -256,6 +257,7 @@ def test_scans_are_standardised_and_a_flat_region_is_dropped_for_everybody():
 
 @needs("ABIDE")
 def test_brain_graphs_share_most_edges(tmp_path, console, monkeypatch):
+    leave_out_pictures(monkeypatch)  # of the report beside the figure
     monkeypatch.setattr(real_data, "POINTS", 3)
     monkeypatch.setattr(real_data, "DEALS", 1)
     settings = {**real_data.SETTINGS, "tolerance": 0.1, "lambda1": 0.1, "lambda2": 0.1}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from markupsafe import Markup
 
 from apps.common.results import RunResult
 from apps.pages import plots
-from tests.apps.cluster_admm.report.reading import run
+from tests.apps.cluster_admm.report.reading import run, undrawn
 
 
 @pytest.fixture
@@ -20,8 +19,7 @@ def drawn():
 def quick(request, monkeypatch):
     """Leave out the drawing of lines, which takes most of the time, where no test looks at it."""
     if "drawn" not in request.fixturenames:
-        stub = Markup('<svg aria-label="{}">')
-        monkeypatch.setattr(plots, "svg", lambda figure, label="": stub.format(label))
+        monkeypatch.setattr(plots, "svg", undrawn)
 
 
 @pytest.fixture(scope="session")
