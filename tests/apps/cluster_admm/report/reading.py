@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from markupsafe import Markup
+
 import apps
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import synthetic_truth
