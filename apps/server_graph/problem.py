@@ -74,7 +74,12 @@ def gradient(
 
     ``taken`` (..., n) says which samples count, where clients have different numbers of them.
     """
-    G = clip_rows(loss.gradients(w, X, y), clip)
+    if clip:
+        # A sample of 1e300 overflows: clipping makes that 0, and nothing may tell that it was there.
+        with np.errstate(over="ignore", invalid="ignore"):
+            G = clip_rows(loss.gradients(w, X, y), clip)
+    else:
+        G = loss.gradients(w, X, y)
     if taken is None:
         # what mean does, without its overhead, which counts for a small batch
         return np.add.reduce(G, axis=-2) / G.shape[-2] + ridge * w

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -221,7 +221,26 @@ class SecureSum:
                 open_groups = again
             if not open_groups:
                 break
+        for group in wanted.values():
+            self._refuse_clipped(group, server_round)
         return {label: group.answers for label, group in wanted.items()}
+
+    def _refuse_clipped(self, group: _Group, server_round: int) -> None:
+        """Stop where values have come near the end of what sums hold: devices clip in silence.
+
+        Not where a range was declared, which is for clipping.
+        """
+        if not group.answers.total or self.ring.largest:
+            return
+        count = len(group.answers.survivors)
+        limit = replace(self.ring, clients=len(group.payloads)).limit
+        largest = max(float(np.max(np.abs(x), initial=0.0)) for x in group.answers.total.values())
+        if largest / count > 0.25 * limit:
+            raise StudyError(
+                f"round {server_round}: clients' values have grown to {largest / count:.3g} on "
+                f"average; beyond {limit:.3g} devices clip them, and the sum is wrong. Does the run "
+                "diverge? Then lower step; or scale the data down"
+            )
 
     # --- keys ----------------------------------------------------------------------------------
 

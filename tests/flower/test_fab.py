@@ -22,7 +22,7 @@ LEFT_OUT = (
     "apps/experiments/*", "apps/common/runner.py", "privacy/audit.py",
 )  # fmt: skip
 # Flower refuses bundles above 10 MB; every device gets this one for every run.
-MOST_BYTES = 1_300_000
+MOST_BYTES = 1_600_000
 # What a fresh clone does not have.
 MADE_HERE = shutil.ignore_patterns(
     ".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "*.fab",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -269,3 +270,13 @@ def test_over_the_whole_range_of_floats_two_clients_are_no_further_apart_than_cl
     claimed = 2.0 * step * clip * count
     rounding = 1e-15 * (np.linalg.norm(ends[0]) + np.linalg.norm(ends[1])) * count
     assert np.linalg.norm(ends[0] - ends[1]) <= claimed * (1.0 + 1e-13) + rounding
+
+
+@pytest.mark.parametrize("loss", [LeastSquares(), Logistic()])
+def test_a_sample_that_overflows_gives_no_warning_where_gradients_are_clipped(loss):
+    X = np.ones((3, 4))
+    X[1] = 1e300
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = gradient(loss, np.full(4, 1e3), X, np.array([1.0, -1e300, 1.0]), 0.0, 1.0)
+    assert np.linalg.norm(found) <= 1.0
