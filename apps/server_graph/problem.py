@@ -75,7 +75,7 @@ def gradient(
     ``taken`` (..., n) says which samples count, where clients have different numbers of them.
     """
     if clip:
-        # A sample of 1e300 overflows: clipping makes that 0, and nothing may tell that it was there.
+        # A sample of 1e300 overflows: clipping makes that 0, and nothing may tell of it.
         with np.errstate(over="ignore", invalid="ignore"):
             G = clip_rows(loss.gradients(w, X, y), clip)
     else:

@@ -238,8 +238,8 @@ class SecureSum:
         if largest / count > 0.25 * limit:
             raise StudyError(
                 f"round {server_round}: clients' values have grown to {largest / count:.3g} on "
-                f"average; beyond {limit:.3g} devices clip them, and the sum is wrong. Does the run "
-                "diverge? Then lower step; or scale the data down"
+                f"average; beyond {limit:.3g} devices clip them, and the sum is wrong. Does the "
+                "run diverge? Then lower step; or scale the data down"
             )
 
     # --- keys ----------------------------------------------------------------------------------
