@@ -78,7 +78,11 @@ class RidgeSteps:
             self._target[k] = (2.0 / count) * (X.T @ y)
             U = math.sqrt(2.0 / count) * X
             if count < size:
-                self._V[k, :count] = _whitened(U, self._c[k])
+                V = _whitened(U, self._c[k])
+                if len(counts) == 1:
+                    self._V = V[None]  # a device's own, laid out as it came: last bits depend on it
+                else:
+                    self._V[k, :count] = V
             else:
                 self._tall[k] = cho_factor(self._c[k] * np.eye(size) + U.T @ U)
 
@@ -86,8 +90,7 @@ class RidgeSteps:
         """Return the w_k (n, d) of ``clients`` (n,), all by default, for their v (n, d)."""
         who = slice(None) if clients is None else clients
         V, g = self._V[who], self._target[who] + v
-        inside = (V @ g[..., None])[..., 0]
-        w = (g - (inside[:, None] @ V)[:, 0]) / self._c[who, None]
+        w = (g - _projected(V, g)) / self._c[who, None]
         if self._tall:
             for place, k in enumerate(np.arange(len(self._c))[who].tolist()):
                 if k in self._tall:
@@ -272,6 +275,13 @@ def descent_steps(longest: float, c: float) -> int:
     condition = 1.0 + 0.25 * longest**2 / c
     steps = condition * math.log(max(longest / GRADIENT_TOLERANCE, 2.0))
     return math.ceil(min(steps, 1e18))
+
+
+def _projected(V: Array, g: Array) -> Array:
+    """Return V'V g (n, d) of each client."""
+    if len(V) == 1:  # a device's: products with a vector have other last bits in a batch
+        return ((V[0] @ g[0]) @ V[0])[None]
+    return ((V @ g[..., None])[..., 0][:, None] @ V)[:, 0]
 
 
 def _whitened(U: Array, c: float) -> Array:
