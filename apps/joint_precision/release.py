@@ -225,13 +225,16 @@ def summed_forecast(config: JointPrecisionConfig, variables: int, counts: list[i
     many = clients_for(
         RATIOS[0][0], variables, own, epsilon=config.epsilon, delta=config.delta, **shares
     )
+    worth = {k: f"{v:.2g}" if math.isfinite(v) else "" for k, v in wanted.items()}
+    which = f"For these clients epsilon from {worth['some']} gives some help"
+    which += f" and from {worth['good']} much" if worth["good"] else ""
     return (
         f"Forecast for release='sum': {clients} clients with {samples:,} samples of {variables} "
         f"variables at epsilon = {config.epsilon:g}: every tau of the consensus has an error of "
         f"{math.hypot(noise, sampling_error(samples)):.2g}, {noise:.2g} of it noise; that of a "
-        f"client alone is {sampling_error(own):.2g}. So {_EXPECT[verdict(ratio)]}. For these "
-        f"clients epsilon from {wanted['some']:.2g} gives some help and from {wanted['good']:.2g} "
-        f"much; at epsilon = {config.epsilon:g} it takes about {many:,} clients of {own:,} samples."
+        f"client alone is {sampling_error(own):.2g}. So {_EXPECT[verdict(ratio)]}. {which}; "
+        f"much help at epsilon = {config.epsilon:g} takes about {many:,} clients of {own:,} "
+        "samples."
     )
 
 

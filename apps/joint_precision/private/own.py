@@ -143,9 +143,9 @@ def choose_trust(
     values: Matrix, reference: Matrix, strength: Matrix, trusts: Sequence[tuple[float, float]]
 ) -> tuple[float, float, float]:
     """Return a, c, and what they gain over `ALONE` in held-out log likelihood a sample."""
-    if len(values) < FEWEST_SAMPLES:
-        return (*ALONE, 0.0)
     tried = [ALONE, *(trust for trust in trusts if trust != ALONE)]
+    if len(values) < FEWEST_SAMPLES or len(tried) == 1:
+        return (*ALONE, 0.0)
     losses = np.zeros((len(tried), _TRIED.size, FOLDS))
     for fold, (learned, held_out) in enumerate(_folds(values)):
         for place, (blend, scale) in enumerate(tried):
