@@ -19,9 +19,9 @@ from flwr.clientapp import ClientApp
 
 from apps.common.enrolment import enrolment, introduction
 from apps.common.node import Node
+from apps.common.private.personal import personal
 from apps.common.release import noise_of
 from apps.common.seeds import generator
-from apps.common.private.personal import personal
 from privacy.accounting.budget import Policy, PrivacyRefused
 from privacy.secagg.client import register
 from strategies.core import wire

@@ -5,13 +5,14 @@
            concordance count with it (see `recover_correlation`).
 ``paper``  The same messages. The article claims that no data is in danger because only Omega
            travels; the line above is why that is false.
-``sound`` with ``release = "sum"``, the default for three clients or more: nobody sees a client's
+``sound``  **with release = sum**, the default for three clients or more: nobody sees a client's
            tau. Devices add up concordances in one secure sum, noise shared among them
            (`private.concordance` has the statistic and its sensitivity), the server makes a
            consensus of it, and each device's own graph is made from raw samples and stays there.
-``sound`` with ``release = "each"``: Kendall's tau is noised **once**, then S = sin(pi/2 tau) and everything after it is
-           computed from the noisy tau: any number of rounds, points of a path and blocks is
-           post-processing.
+
+           **With release = each**, Kendall's tau is noised **once**, then S = sin(pi/2 tau) and
+           everything after it is computed from the noisy tau: any number of rounds, points of a
+           path and blocks is post-processing. The rest of this text is about that.
 
            tau_jk is a mean over the n (n - 1) / 2 pairs of samples of s_j s_k, s the signs of their
            differences. Replacing one sample changes n - 1 pairs, and in one pair the upper
@@ -51,16 +52,7 @@ from privacy.mechanisms.gaussian import gaussian_sigma
 from .config import JointPrecisionConfig
 from .correlation import correlation, correlation_from_tau, to_positive_semidefinite
 from .kendall import kendall
-from .private.concordance import learning_count
-from .private.consensus import sampling_error
-from .private.forecast import (
-    RATIOS,
-    clients_for,
-    epsilon_for,
-    error_ratio,
-    noise_of_tau,
-    verdict,
-)
+from .private.statement import summed_forecast, summed_statement
 
 Matrix = NDArray[np.float64]
 
@@ -118,39 +110,10 @@ STATEMENTS = {
 }
 
 
-SUMMED = {
-    "claim": "What the server learns of the samples is {sums}, in which devices have put shares of "
-    "discrete Gaussian noise before masking, and what follows from that. {own}No single sample "
-    "decides whether a device answers. " + ENROLMENT,
-    "adversary": "A server that chooses settings and messages, sees every message, knows all samples "
-    "but one, and works with up to the declared share of the clients (colluding), whose noise it "
-    "knows.",
-    "neighbouring": "One sample of one client replaced by another; the numbers of samples are "
-    "public.",
-    "trusted": "That as many others as a device counts on add their noise and do not tell it to the "
-    "server: in a simulation all but the shares dropout and colluding; a device counts on signed "
-    "keys that its owner has listed, and without them on itself alone.",
-    "not_covered": "The number of samples, the variables' names and the fact of taking part; that a "
-    "client's data has changed since a run with the same settings; how long an answer took; who "
-    "reads a device's state folder. In a simulation noise comes from the seed and protects nobody.",
-}
-_SUMS = "one noisy sum over all clients (concordances of pairs of variables)"
-_SCORED = (
-    "two noisy sums over all clients (concordances of pairs of variables; right predictions of "
-    "held-out signs, with one bit per client, which has a tenth of the budget)"
-)
-_OWN = (
-    "A client's own graph is made on its device from raw samples and is not sent; in a simulation "
-    "it is gathered for evaluation. "
-)
-
-
 def statement(config: JointPrecisionConfig) -> dict[str, str]:
     """Return what a run with these settings claims, for the ledger and the report."""
     if config.sums:
-        sums = _SCORED if config.held_out else _SUMS
-        own = _OWN if config.at_home else ""
-        return {**SUMMED, "claim": SUMMED["claim"].format(sums=sums, own=own)}
+        return summed_statement(config, ENROLMENT)
     claims = dict(STATEMENTS[config.privacy])
     if config.privacy != "sound":
         claims["claim"] = claims["claim"].replace(RECOVERABLE, exposure(config))
@@ -170,8 +133,9 @@ def sensitivity(variables: int, count: int) -> float:
 def forecast(config: JointPrecisionConfig, variables: int, counts: list[int]) -> str:
     """Return what sound noise will leave of the graphs, before anything is run.
 
-    With sums see `private.forecast`. With ``release = "each"``, the rule of thumb: graphs are useful where n > 50 p sigma, sigma the noise that a sensitivity of
-    one would need, which is a noise of 0.04 on every tau.
+    With sums see `private.forecast`. With ``release = "each"``, the rule of thumb: graphs are
+    useful where n > 50 p sigma, sigma the noise that a sensitivity of one would need, which is a
+    noise of 0.04 on every tau.
     """
     if config.sums:
         return summed_forecast(config, variables, counts)
@@ -191,50 +155,6 @@ def forecast(config: JointPrecisionConfig, variables: int, counts: list[int]) ->
         f"epsilon = {config.epsilon:g}, every tau gets noise of standard deviation {noise:.2g} "
         f"(sampling alone has {sampling:.2g}); {verdict}. As a rule of thumb n > 50 p sigma = "
         f"{needed:,} is needed."
-    )
-
-
-_EXPECT = {
-    "good": "expect a consensus that is more exact than any client alone, and better graphs of "
-    "their own on the devices",
-    "some": "expect the strong edges of the consensus, and some help for the devices' own graphs",
-    "none": "the consensus will mostly show noise, and devices will find that and do without: "
-    "their own graphs will be what each can learn alone",
-}
-
-
-def summed_forecast(config: JointPrecisionConfig, variables: int, counts: list[int]) -> str:
-    """Return what one noisy sum will give, and which epsilon would be worth it."""
-    shares = {"dropout": config.dropout, "colluding": config.colluding}
-    learned = [learning_count(count, config.held_out) for count in counts]
-    clients, samples, own = len(counts), sum(learned), int(np.median(learned))
-    noise = noise_of_tau(
-        clients,
-        samples,
-        variables,
-        epsilon=config.epsilon,
-        delta=config.delta,
-        scored=config.held_out > 0.0,
-        **shares,
-    )
-    ratio = error_ratio(noise, samples, own)
-    wanted = {
-        word: epsilon_for(most, clients, samples, variables, own, config.delta, **shares)
-        for most, word in RATIOS
-    }
-    many = clients_for(
-        RATIOS[0][0], variables, own, epsilon=config.epsilon, delta=config.delta, **shares
-    )
-    worth = {k: f"{v:.2g}" if math.isfinite(v) else "" for k, v in wanted.items()}
-    which = f"For these clients epsilon from {worth['some']} gives some help"
-    which += f" and from {worth['good']} much" if worth["good"] else ""
-    return (
-        f"Forecast for release='sum': {clients} clients with {samples:,} samples of {variables} "
-        f"variables at epsilon = {config.epsilon:g}: every tau of the consensus has an error of "
-        f"{math.hypot(noise, sampling_error(samples)):.2g}, {noise:.2g} of it noise; that of a "
-        f"client alone is {sampling_error(own):.2g}. So {_EXPECT[verdict(ratio)]}. {which}; "
-        f"much help at epsilon = {config.epsilon:g} takes about {many:,} clients of {own:,} "
-        "samples."
     )
 
 

@@ -63,9 +63,7 @@ class PooledPrecision(OneSum):
     def __init__(
         self,
         *args: Any,
-        estimate: Callable[
-            [Mapping[str, Vector], Sequence[Client], float], tuple[Arrays, Row]
-        ],
+        estimate: Callable[[Mapping[str, Vector], Sequence[Client], float], tuple[Arrays, Row]],
         points: Vector,
         held_out_pairs: Callable[[Client], int] | None = None,
         **kwargs: Any,
@@ -130,7 +128,7 @@ class PooledPrecision(OneSum):
             self._score(grid, self.held_out_pairs)
 
     def _score(self, grid: Grid, pairs: Callable[[Client], int]) -> None:
-        """Make the second sum: right predictions of held-out signs, and clients that were helped."""
+        """Make the second sum: held-out signs predicted right, and clients that were helped."""
         assert self.secure is not None
         number = len(self.progress.rows) + 1
         order = ConfigRecord({"round": number, "task": "score"})

@@ -2,8 +2,8 @@
 
 ``private``     areas under the ROC curve at epsilon = 1 beside learning alone, the same exchange
                 without noise, and noise on each client (``release = each``)
-``break-even``  the same over the number of clients, for three epsilons: where the private federation
-                begins to beat learning alone
+``break-even``  the same over the number of clients, for three epsilons: from where on the private
+                federation beats learning alone
 
 p = 54 in 6 subnetworks, delta = 1e-5, a tenth of the clients may drop out and a tenth collude. The
 consensus is held against the edges that all clients have, a client's own graph against its own

@@ -23,9 +23,9 @@ from strategies.core import wire
 
 from ..config import JointPrecisionConfig
 from ..data import client_table
+from ..problem import partial_correlations
 from . import concordance, score
 from .own import Own, own_precision, trusts_of
-from ..problem import partial_correlations
 
 _HELPED = "consensus-helps"
 
@@ -55,7 +55,7 @@ def summands(message: Message, context: Context) -> Summands:
 
 def learning_ratio(config: JointPrecisionConfig) -> float:
     """Return sensitivity over noise of the concordances; the score has the rest of the budget."""
-    part = 1.0 - score.PART if config.held_out else 1.0
+    part = score.learning_part(config.held_out)
     return ratio_for(config.epsilon, config.delta) * math.sqrt(part)
 
 

@@ -12,8 +12,8 @@ H_r is cut to norm C = 0.26 p,
 
 and T / W estimates tau. **Sensitivity.** One sample replaced, n and p public:
 
-- its own w_r H_r moves by at most sqrt(2 C^2 + p): both ends have norm <= C, and their inner product
-  is at least -p/2, since that of two products of signs is ((s't)^2 - sum s_j^2 t_j^2) / 2;
+- its own w_r H_r moves by at most sqrt(2 C^2 + p): both ends have norm <= C, and their inner
+  product is at least -p/2, since that of two products of signs is ((s't)^2 - sum s_j^2 t_j^2) / 2;
 - in m other H_r one of m terms moves, by at most p / m in norm (|s s' - t t'|_F^2 <= 2 p^2, half
   of it above the diagonal), and cutting to a ball brings no two points further apart: p in all.
 

@@ -3,10 +3,10 @@
     tau = T / W,   S = sin(pi/2 tau), projected to the positive semidefinite,
     Omega = argmin -log det Omega + <Omega, S> + lambda |off-diagonal|_1
 
-lambda follows from what is known: every entry of tau carries noise of standard deviation s / W (s of
-the sum, the clients' own word) and sampling error near 2 / (3 sqrt(N)); lambda is `TIMES` times what
-that is on the scale of correlations. A consensus for all clients: where they differ it is a mixture,
-and how far to trust it is each device's own choice, see `own`.
+lambda follows from what is known: every entry of tau carries noise of standard deviation s / W (s
+of the sum, the clients' own word) and sampling error near 2 / (3 sqrt(N)); lambda is `TIMES` times
+what that is on the scale of correlations. A consensus for all clients: where they differ it is a
+mixture, and how far to trust it is each device's own choice, see `own`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
 TIMES = 1.5
-# The sum of weights is used where its own noise is a small part of it; else no sample counts as cut.
+# The sum of weights is used where its own noise is a small part of it; else all weights are 1.
 _TRUSTED_WEIGHT = 0.05
 _LEAST_WEIGHT = 0.2
 _LARGEST_LAMBDA = 0.99

@@ -1,7 +1,7 @@
 """The whole of ``release = sum`` without messages: for tables over many seeds and sizes.
 
-The same functions as in a run, on the clients' samples in one process; the noise of the sum is drawn
-at once (`privacy.mechanisms.shares.simulated_sum_noise`).
+The same functions as in a run, on the clients' samples in one process; the noise of the sum is
+drawn at once (`privacy.mechanisms.shares.simulated_sum_noise`).
 """
 
 from __future__ import annotations
@@ -55,6 +55,4 @@ def private_consensus(
     )
     noise = simulated_sum_noise(rng, share, clients)
     deviation = share.width * math.sqrt(clients)
-    return consensus(
-        total + noise[:-1], weight + float(noise[-1]), samples, variables, deviation
-    )
+    return consensus(total + noise[:-1], weight + float(noise[-1]), samples, variables, deviation)

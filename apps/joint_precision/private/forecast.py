@@ -1,9 +1,9 @@
 """What to expect of a private run before it: computed from clients, samples, variables, epsilon.
 
 The consensus competes with what a client knows by itself. The measure of both is the error of one
-tau: noise over all samples for the consensus (with its own sampling error), sampling error over n for
-a client alone. `RATIOS` says what their ratio gave in measurements (``trellis paper joint-precision
-break-even``).
+tau: noise over all samples for the consensus (with its own sampling error), sampling error over n
+for a client alone. `RATIOS` says what their ratio gave in measurements (``trellis paper
+joint-precision break-even``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from privacy.accounting.sampled import ratio_for
 
 from .concordance import sensitivity
 from .consensus import sampling_error
-from .score import PART
 
 # Error of the consensus over that of a client alone, at most; and what to expect.
 RATIOS = ((0.5, "good"), (1.5, "some"))
@@ -36,15 +35,15 @@ def noise_of_tau(
     delta: float,
     dropout: float,
     colluding: float,
-    scored: bool = False,
+    part: float = 1.0,
 ) -> float:
     """Return the standard deviation of the noise in a tau of the consensus.
 
-    ``samples`` is the number of all clients' samples together; ``scored`` takes the part of the
-    held-out score off the budget.
+    ``samples`` is the number of all clients' samples together; ``part`` is the
+    share of the budget, as zCDP, that goes to it.
     """
     counted = noisers(clients, dropout, colluding)
-    ratio = ratio_for(epsilon, delta) * math.sqrt(1.0 - PART if scored else 1.0)
+    ratio = ratio_for(epsilon, delta) * math.sqrt(part)
     excess = math.sqrt(clients / counted)
     return sensitivity(variables) / ratio * excess / samples
 
@@ -60,7 +59,13 @@ def verdict(ratio: float) -> str:
 
 
 def epsilon_for(
-    wanted: float, clients: int, samples: int, variables: int, own: int, delta: float, **shares: float
+    wanted: float,
+    clients: int,
+    samples: int,
+    variables: int,
+    own: int,
+    delta: float,
+    **shares: float,
 ) -> float:
     """Return the epsilon, to two digits, at which the error ratio is ``wanted``; inf where none is.
 
@@ -84,7 +89,7 @@ def epsilon_for(
 def clients_for(
     wanted: float, variables: int, own: int, *, epsilon: float, delta: float, **shares: float
 ) -> int:
-    """Return the fewest clients with ``own`` samples each at which the error ratio is ``wanted``."""
+    """Return how many clients with ``own`` samples each it takes for a ratio ``wanted``."""
     clients = 3
     while clients < 1_000_000:
         noise = noise_of_tau(

@@ -3,14 +3,15 @@
     min -log det Omega + <Omega, (1 - a) S_i + a R> + lambda sum_jk c / (c + |q_jk|) |Omega_jk|
 
 S_i : correlations of the raw samples; R and q : correlations and partial correlations of the
-consensus. ``a`` says how far its values are trusted (the mode of a Wishart prior around R), ``c`` how
-far its graph is: a pair with a strong edge there is penalised less. a = 0 without c is the graphical
-lasso alone.
+consensus. ``a`` says how far its values are trusted (the mode of a Wishart prior around R), ``c``
+how far its graph is: a pair with a strong edge there is penalised less. a = 0 without c is the
+graphical lasso alone.
 
-a, c and lambda are tried on held-out thirds of the device's own samples, by likelihood. The consensus
-is used where it is better than alone on **every** third, so that noise does not pass for help. With a
-and c so chosen, lambda is chosen on all samples by the extended BIC of the blended correlations, which
-are worth n / (1 - a) samples: the lambda that predicts best keeps too many edges.
+a, c and lambda are tried on held-out thirds of the device's own samples, by likelihood. The
+consensus is used where it is better than alone on **every** third, so that noise does not pass for
+help. With a and c so chosen, lambda is chosen on all samples by the extended BIC of the blended
+correlations, which are worth n / (1 - a) samples: the lambda that predicts best keeps too many
+edges.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ BLENDS = (0.0, 0.3, 0.6, 0.85)
 SCALES = (np.inf, 0.1, 0.03)
 # Of a trial: lambdas, and how exactly a trial is solved. What is kept is solved to the tolerance.
 _TRIED = np.geomspace(0.4, 0.03, 8)
-_TRIAL = {"tolerance": 1e-2, "rounds": 60}
+_TRIAL_TOLERANCE, _TRIAL_ROUNDS = 1e-2, 60
 
 
 @dataclass(frozen=True)
@@ -151,16 +152,22 @@ def choose_trust(
         for place, (blend, scale) in enumerate(tried):
             mixed = (1.0 - blend) * learned + blend * reference
             weights = pair_weights(strength, scale)
-            path = solve_weighted_path(mixed, weights, _TRIED.tolist(), **_TRIAL)
+            path = solve_weighted_path(
+                mixed,
+                weights,
+                _TRIED.tolist(),
+                tolerance=_TRIAL_TOLERANCE,
+                rounds=_TRIAL_ROUNDS,
+            )
             # Half of -log det + trace is the negative log likelihood of a sample.
             losses[place, :, fold] = [smooth_loss(p.sparse[0], held_out) / 2.0 for p in path]
     mean = np.where(np.isfinite(losses), losses, np.inf).mean(axis=2)
     alone = losses[0, int(np.argmin(mean[0]))]
-    place, point = np.unravel_index(int(np.argmin(mean)), mean.shape)
+    place, point = divmod(int(np.argmin(mean)), _TRIED.size)
     gains = alone - losses[place, point]
     if place == 0 or not np.all(gains > 0.0):
         return (*ALONE, 0.0)
-    blend, scale = tried[int(place)]
+    blend, scale = tried[place]
     return blend, scale, float(gains.mean())
 
 

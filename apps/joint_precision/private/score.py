@@ -7,8 +7,8 @@ right, from 0 to 1; where the consensus says nothing, half counts. Signs of diff
 margins, so a term depends on the two samples of its pair alone.
 
 Replacing a held-out sample moves one term, by 1 at most. Replacing one that is learned from moves
-no term, but may turn the client's one bit, whether it uses the consensus for its own graph. A sample
-is one or the other, so (sum of terms, bit) moves by 1 at most in l2.
+no term, but may turn the client's one bit, whether it uses the consensus for its own graph. A
+sample is one or the other, so (sum of terms, bit) moves by 1 at most in l2.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ Matrix = NDArray[np.float64]
 SENSITIVITY = 1.0
 # Of the budget (as zCDP): to the score, where there is one; the rest is for learning.
 PART = 0.1
+
+
+def learning_part(held_out: float) -> float:
+    """Return the share of the budget that learning has where this share of samples is held out."""
+    return 1.0 - PART if held_out else 1.0
 
 
 def right_signs(held_out: Matrix, consensus: Matrix) -> float:

@@ -29,8 +29,8 @@ Vector = NDArray[np.float64]
 FRACTION_BITS = 24
 
 GATHERED = (
-    "The clients' own graphs were gathered for evaluation, because this is a simulation: on devices "
-    "they stay where they were made, and the server has the consensus alone."
+    "The clients' own graphs were gathered for evaluation, because this is a simulation: on "
+    "devices they stay where they were made, and the server has the consensus alone."
 )
 KEPT = (
     "Every device has made its own graph from its raw samples and the consensus, and kept it: see "

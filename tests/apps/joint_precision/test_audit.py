@@ -59,6 +59,10 @@ def test_noise_that_counts_on_half_a_sensitivity_is_found_out(monkeypatch):
 
 
 def test_what_claims_nothing_is_not_audited():
-    for settings in ({"privacy": "none"}, {"privacy": "paper"}, {"noise": "discrete", "release": "each"}):
+    for settings in (
+        {"privacy": "none"},
+        {"privacy": "paper"},
+        {"noise": "discrete", "release": "each"},
+    ):
         with pytest.raises(ConfigError, match="audit"):
             study_audit.audits(settings)

@@ -22,7 +22,6 @@ from tests.apps.joint_precision.overhearing import (
     released,
 )
 
-
 EACH = {"privacy": "sound", "release": "each"}
 
 

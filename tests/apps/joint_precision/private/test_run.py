@@ -80,6 +80,17 @@ def test_a_run_makes_a_consensus_and_every_clients_own_graph():
     assert len(events) == 6
 
 
+def test_the_report_says_what_is_private_and_what_was_gathered(tmp_path):
+    run(STUDY, {**SUMMED, "held-out": 0.2}, out=tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    for words in (
+        "The consensus, from one noisy sum", "gathered for evaluation", "Held-out score",
+        "How far clients trust the consensus", "What privacy left",
+    ):  # fmt: skip
+        assert words in text
+    assert (tmp_path / "graphs").is_dir()
+
+
 def test_the_sum_is_that_of_the_message_free_functions():
     """With next to no noise, tau is what the functions give on the same tables."""
     from apps.joint_precision.data import synthetic_table

@@ -57,7 +57,7 @@ def test_more_clients_and_more_budget_mean_less_noise():
 
     assert noise(200, 1.0) == pytest.approx(noise(100, 1.0) / 2.0)
     assert noise(100, 3.0) < noise(100, 1.0) / 2.0
-    assert noise(100, 1.0, scored=True) == pytest.approx(noise(100, 1.0) / math.sqrt(0.9))
+    assert noise(100, 1.0, part=0.9) == pytest.approx(noise(100, 1.0) / math.sqrt(0.9))
 
 
 def test_the_forecast_names_the_epsilon_and_the_clients_that_it_takes():
