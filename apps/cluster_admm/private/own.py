@@ -11,8 +11,8 @@ if it is: variance of an error / variance of a coefficient (halved for the logis
 log likelihood). The device tries that first, then others, other scales c, and, where its cluster is
 not given, other clusters. Samples are left out in turn (ridge: all at once in closed form,
 logistic: in five parts) and predicted by the rest. c = 0 is learning alone. Of choices that predict
-as well, within one standard error, the first is taken: with few samples the best of many choices is
-often chance. Where nothing can be left out, the first is all there is.
+as well, or not surely better (a paired t-test at 2.5 %), the first is taken: with few samples the
+best of many choices is often chance. Where nothing can be left out, the first is all there is.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from ..problem import mean_losses, signed_labels
-from ..steps import LEAST_RHO, LogisticStep
+from ..steps import LEAST_RHO, SureStep
 
 Array = NDArray[np.float64]
 
@@ -31,6 +32,7 @@ SCALES = {"ridge": (1.0, 0.7, 1.4), "logistic": (1.0, 2.0, 4.0)}  # logistic mod
 FACTORS = (1.0, 100.0, 10.0, 0.1, 0.01)  # of the pull that the server's word gives
 PULLS = (1e-9, 1e12)
 _PARTS = 5
+_SURE = 0.975
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def own_model(
 
     def as_good(errors: Array) -> bool:
         gap = errors - best
-        return float(np.mean(gap)) <= float(np.std(gap, ddof=1)) / len(y) ** 0.5 + 1e-12
+        room = float(student.ppf(_SURE, len(y) - 1)) / len(y) ** 0.5
+        return float(np.mean(gap)) <= room * float(np.std(gap, ddof=1)) + 1e-12
 
     errors, q, scale, pull = next(one for one in tried if as_good(one[0]))
     return Own(
@@ -122,9 +125,9 @@ def _fitted(loss: str, X: Array, y: Array, centre: Array, pull: float) -> Array:
     if loss == "ridge":
         gram = X @ X.T + pull * np.eye(len(y))
         return centre + X.T @ np.linalg.solve(gram, y - X @ centre)
-    # LogisticStep has the mean of losses, rho / 2 |w|^2 and -<v, w>
+    # A step has the mean of losses, rho / 2 |w|^2 and -<v, w>.
     rho = 2.0 * pull / len(y)
-    return LogisticStep(X, y, 0.0, 0.0, rho).solve(rho * centre)
+    return SureStep(loss, X, y, 0.0, 0.0, rho).solve(rho * centre)
 
 
 def _left_out(loss: str, X: Array, y: Array, centre: Array, pull: float) -> Array:
