@@ -65,16 +65,21 @@ def forecast(config: ClusterAdmmConfig, samples: int, size: int, clients: int) -
         f"{explained(signal_to_noise(samples, size, epsilon, config)):.0%} at epsilon {epsilon:g}"
         for epsilon in EPSILONS
     )
-    by_itself = min(samples / max(clients, 1) / size, 1.0)
-    least = worth(config, samples, size, clients)
+    own = samples / max(clients, 1)
     text = (
         f"Forecast for {clients:,} clients with {samples:,} samples of {size} features: of what "
-        f"models can explain, private ones explain about {told}; a client by itself about "
-        f"{by_itself:.0%}."
+        f"models can explain, private ones explain about {told}"
     )
+    if own >= size:
+        return (
+            f"{text}. With about {own:.0f} samples a client may learn as well by itself; devices "
+            "choose by their own samples."
+        )
+    least = worth(config, samples, size, clients)
+    text += f"; a client by itself about {own / size:.0%}."
     if least is None:
-        return f"{text} At no epsilon up to {_SCALE[-1]:g} is the federation worth it by itself."
-    return f"{text} The federation is worth it from about epsilon {least:g} on."
+        return f"{text} At no epsilon up to {_SCALE[-1]:g} do private models beat that."
+    return f"{text} Private models beat that from about epsilon {least:g} on."
 
 
 def sum_warnings(config: ClusterAdmmConfig, strategy: SummedClusters) -> list[str]:
