@@ -13,10 +13,19 @@ from apps.common.settings import ConfigError
 from strategies.cluster_admm.finding import ClusterFinding, first_assignment
 from strategies.cluster_admm.local import ClientsAlone
 from strategies.cluster_admm.selection import ClusterSelection
+from strategies.cluster_admm.releases import Bounds
 from strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
+from strategies.cluster_admm.summed import SummedClusters, SumTask
+from strategies.core.secure import SecureSum
 
-from .config import ClusterAdmmConfig
-from .data import ONE_TASK
+from .config import ONE_TASK, ClusterAdmmConfig
+from .data import held_out_rows
+from .private.moments import LABEL_SCALE
+from .private.scales import PLACES, ROWS, scales_in
+from .private.score import SIZE, score_of
+
+HELD_OUT_TO_CHOOSE = 0.25
+FRACTION_BITS = 24  # of moments, which are of the order of 1: a step is far below any noise
 
 
 def build_strategy(
@@ -60,7 +69,42 @@ def build_strategy(
         every=config.assign_every,
         candidates=candidates,
         length=config.rounds,
-        fraction=config.held_out,
+        fraction=config.held_out or HELD_OUT_TO_CHOOSE,
+    )
+
+
+def sum_bounds(config: ClusterAdmmConfig) -> Bounds:
+    """Return the bounds of samples whose moments are summed."""
+    logistic = config.loss == "logistic"
+    return Bounds(config.clip_features, LABEL_SCALE if logistic else config.clip_target, logistic)
+
+
+def build_sums(
+    config: ClusterAdmmConfig, seed: int, arguments: Mapping[str, Any]
+) -> SummedClusters:
+    """Return the strategy of a run with ``release = "sum"``."""
+
+    def taught(count: int) -> int:
+        return count - int(held_out_rows(count, config.held_out).sum())
+
+    task = SumTask(
+        topology=build_topology(config, seed),
+        clusters=config.task_count,
+        bounds=sum_bounds(config),
+        exchanges=config.exchange_count,
+        taught=taught,
+        scales=scales_in if config.find_clips else None,
+        score=partial(score_of, config.loss) if config.held_out else None,
+        shapes={"scales": (ROWS[config.loss], PLACES), "score": (SIZE[config.loss],)},
+    )
+    rounds = len(task.asks)
+    plan = replace(arguments["plan"], rounds=rounds, sample=0, tolerance=0.0)
+    secure = SecureSum(
+        FRACTION_BITS, noisy=True, dropout=config.dropout, colluding=config.colluding
+    )
+    changed = {"plan": plan, "on_round": partial(publish, config.study, rounds)}
+    return SummedClusters(
+        **{**arguments, **changed}, secure=secure, at_home=config.at_home, task=task
     )
 
 

@@ -6,6 +6,10 @@
 ``query.losses``  gets models (Q, d) and returns its mean loss under each, by which the server finds
                   clusters. Losses have no noise: with ``privacy = "sound"`` they are refused.
 
+With ``release = "sum"`` (`private`) a client sends no model: it takes part in secure sums of moments,
+with its share of their noise, and of scores, and makes its own model of the result at home
+(``query.personal``). ``train`` is refused then.
+
 Orders: ``round``, ``rho``, ``share`` (of the ridge) and, where part of the data is held out, its
 fraction ``held_out``: training leaves those rows out, losses are of them alone. The noise is the
 client's to choose, by the run's settings; a server cannot order less in a message.
@@ -27,14 +31,24 @@ from numpy.typing import NDArray
 from apps.common.enrolment import enrolment, introduction
 from apps.common.memory import Memory
 from apps.common.node import Node
+from apps.common.private.noisy_sum import noisy
+from apps.common.private.personal import Personal, personal
 from apps.server_graph.data import Samples
-from privacy.accounting.budget import Policy
+from privacy.accounting.budget import Policy, PrivacyRefused
+from privacy.secagg.client import Summands, register
 from strategies.core import wire
 from strategies.core.robust import clipped
 
 from .config import ClusterAdmmConfig
 from .data import client_table, cluster_of, held_out_rows, server_of
 from .exactness import permit_scales, permit_step
+from .private.budget import SCALES, SCORES, TEACHES, scales_ratio, scoring_ratio, teaching_ratio
+from .private.moments import SENSITIVITY, Question, moments
+from .private.own import own_model
+from .private.scales import SENSITIVITY as SCALES_SENSITIVITY
+from .private.scales import scale_counts
+from .private.score import SENSITIVITY as SCORE_SENSITIVITY
+from .private.score import score_terms
 from .problem import mean_losses
 from .release import bounded, permit_losses, release_model, sensitivity
 from .steps import Step, SureStep, primal_step
@@ -45,6 +59,7 @@ Array = NDArray[np.float64]
 
 _LARGEST_SQUARE = 1e100
 _RHO_RANGE = (1e-9, 1e9)
+_SCALES = (1e-12, 1e12)
 _MOST_STEPS_KEPT = 8  # a server that changes rho every round must not fill the memory
 
 
@@ -63,7 +78,7 @@ def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
     policy = Policy.from_node_config(context.node_config)
     policy.permit(config.privacy)
     permit_scales(config)
-    if config.finds_clusters:
+    if config.finds_clusters and not config.sums:
         permit_losses(config)  # at enrolment, and not in the first round that asks
     node = Node.of(context)
     return _Client(node, client_table(config, seed, node), policy)
@@ -88,6 +103,8 @@ def enrol(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Return this client's solution of (4), noised where the run says so."""
     run = _memory.run(context)
+    if run.config.sums:
+        raise PrivacyRefused("release='sum': no client sends a model of its own in such a run")
     client = _memory.client(context)
     v = _arrays(message, "v")
     size = client.samples.X.shape[1]
@@ -154,6 +171,97 @@ def losses(message: Message, context: Context) -> Message:
     return Message(content, reply_to=message)
 
 
+def summands(message: Message, context: Context) -> Summands:
+    """Return what this client adds to a noisy sum: moments of its samples, or scores."""
+    run, client = _memory.run(context), _memory.client(context)
+    config, order = run.config, _order(message)
+    if not config.sums:
+        raise PrivacyRefused("release='each': such a run has no sums")
+    models = _models(message, config, client)
+    cluster = _slot(run.config, run.seed, client, context)
+    held = held_out_rows(len(client.samples.y), config.held_out)
+    server_round, asked = int(_number(order, "round")), order.get("ask")
+    X, y = client.samples.X[~held], client.samples.y[~held]
+    if asked == "scales" and config.find_clips:
+        return noisy(
+            *(context, config, {"scales": scale_counts(config.loss, X, y)}),
+            what=SCALES,
+            sensitivity=SCALES_SENSITIVITY[config.loss],
+            ratio=scales_ratio(config),
+            server_round=server_round,
+        )
+    if asked == "score" and config.held_out:
+        X, y = client.samples.X[held], client.samples.y[held]
+        width = _between(order, "width", *_SCALES)
+        return noisy(
+            *(context, config, {"score": score_terms(config.loss, X, y, models[cluster], width)}),
+            what=SCORES,
+            sensitivity=SCORE_SENSITIVITY[config.loss],
+            ratio=scoring_ratio(config),
+            server_round=server_round,
+        )
+    if asked != "moments":
+        raise PrivacyRefused(f"{asked!r}: not what such a run adds up")
+    question = Question(
+        models,
+        _between(order, "length", *_SCALES),
+        _between(order, "width", *_SCALES),
+        _between(order, "weight", 0.0, 1.0),
+        order.get("whole") is True,
+    )
+    return noisy(
+        *(context, config, moments(config.loss, X, y, cluster, question)),
+        what=TEACHES,
+        sensitivity=SENSITIVITY,
+        ratio=teaching_ratio(config),
+        server_round=server_round,
+        releases=config.exchange_count,
+    )
+
+
+register(app, summands)
+
+
+@personal(app)
+def own(message: Message, context: Context) -> Personal:
+    """Return this client's own model, from its raw samples and the clusters' private models."""
+    run, client = _memory.run(context), _memory.client(context)
+    config, samples = run.config, client.samples
+    if not config.at_home:
+        raise PrivacyRefused("personal='server': such a run leaves nothing on devices")
+    models = _models(message, config, client)
+    pulls = _arrays(message, "pulls")
+    wire.check_reals(pulls, "the server's pulls", (len(models),))
+    cluster = _slot(config, run.seed, client, context)
+    found = own_model(config.loss, samples.X, samples.y, models, pulls, cluster, config.ridge)
+    choice = np.array([found.cluster, found.scale, found.pull])
+    return Personal(
+        {"model": found.model, "choice": choice, "cluster_model": models[found.cluster]},
+        variables=samples.columns,
+        summary={
+            "cluster": float(found.cluster),
+            "scale of the cluster's model": found.scale,
+            "pull towards it": found.pull,
+            "mean loss of samples left out": found.loss,
+            "the same, learning alone": found.alone,
+            "the same, the cluster's model as it is": found.cluster_loss,
+        },
+    )
+
+
+def _models(message: Message, config: ClusterAdmmConfig, client: _Client) -> Array:
+    """Return the server's models (Q, d), checked."""
+    models = _arrays(message, "models")
+    shape = (config.task_count, client.samples.X.shape[1])
+    wire.check_reals(models, "the server's models", shape)
+    return models
+
+
+def _slot(config: ClusterAdmmConfig, seed: int, client: _Client, context: Context) -> int:
+    """Return the slot of this client's cluster."""
+    return 0 if config.task_count == 1 else cluster_of(config, seed, client.node, context)
+
+
 def _step(
     config: ClusterAdmmConfig, client: _Client, rho: float, share: float, held_out: float
 ) -> Step:
@@ -189,3 +297,11 @@ def _number(order: ConfigRecord, name: str, default: float | None = None) -> flo
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"the server's order has {name}={value!r}; a number is needed")
     return float(value)
+
+
+def _between(order: ConfigRecord, name: str, low: float, high: float) -> float:
+    """Return a number of the order, refused where it is out of range."""
+    value = _number(order, name)
+    if not low <= value <= high:
+        raise ValueError(f"the server's {name}={value}: must be from {low:g} to {high:g}")
+    return value

@@ -10,6 +10,8 @@ from apps.common.settings import ConfigError, StudyConfig
 
 LOSSES = ("ridge", "logistic")
 PAPER_CLUSTERS = 3
+ONE_TASK = ("gfl", "local", "fedavg")  # methods that learn without knowing clusters
+MOST_EXCHANGES = 64
 _CLUSTERS = re.compile(r"([0-9]+)|auto(?::([0-9]+)(?:-([0-9]+))?)?")
 
 
@@ -31,7 +33,12 @@ class ClusterAdmmConfig(StudyConfig):
         clusters; of a range 3, or the number in it that is nearest to 3
     assign_every : rounds between two assignments, where clusters are found; the first comes after
         twice as many
-    held_out : the part of its samples that a client leaves out where Q is chosen
+    held_out : the part of its samples that a client leaves out: to score the result with
+        ``release = "sum"``, and where Q is chosen (there 0 is a quarter)
+    find_clips : with ``release = "sum"``, find B and Y from a noisy sum of their own, with a tenth
+        of the budget; else, and where noise hides them, clip_features and clip_target are used
+    exchanges : with ``release = "sum"``, how many noisy sums are made; 1 is the one-exchange way,
+        all else is computed from that; 0 is 4 for ``ridge``, 1 for ``logistic``
     rho : of the augmented Lagrangian
     tau, tau_decay : how much clusters learn from each other, tau * tau_decay^n
     mixing : ``paper`` (8)-(10), or ``exact``, which reaches the optimum of (1) on every graph
@@ -40,7 +47,7 @@ class ClusterAdmmConfig(StudyConfig):
     phi0, zeta : phi_0, privacy of the first round, and by how much the noise's variance falls
     bound : C, with ``privacy = "paper"``, which takes it as given
     clip_features, clip_target, clip_model : B, Y and W of ``privacy = "sound"``, from which C
-        follows
+        follows; sums have no W, and make Y smaller as residuals get smaller
     features, samples, similarity, noise : of the synthetic data: d, D_k (``2-9``), gamma, the
         deviation of the targets
     """
@@ -57,7 +64,8 @@ class ClusterAdmmConfig(StudyConfig):
     topology: str = "random:3"
     clusters: str = "3"
     assign_every: int = 10
-    held_out: float = 0.25
+    exchanges: int = 0
+    find_clips: bool = True
     rho: float = 3.0
     tau: float = 0.4
     tau_decay: float = 1.0
@@ -92,14 +100,47 @@ class ClusterAdmmConfig(StudyConfig):
         self.one_of("loss", LOSSES)
         self.at_least("features", 1)
         self.sample_range()
-        if not 0.0 < self.held_out < 1.0:
-            raise ConfigError(f"held-out={self.held_out}: must be between 0 and 1, both excluded")
+        if not 0 <= self.exchanges <= MOST_EXCHANGES:
+            raise ConfigError(
+                f"exchanges={self.exchanges}: 0 to choose, or a whole number up to {MOST_EXCHANGES}"
+            )
         # The other methods know no clusters; they must not need fewer of them for few clients.
         if self.method in ("pgfl", "clusterfl") and self.candidates[-1] > self.clients:
             raise ConfigError(f"clusters={self.clusters!r}: more than clients={self.clients}")
         exact = "mixing='exact' solves for a sum over clients" if self.mixing == "exact" else ""
         alone = "method='local' has clients learn alone" if self.method == "local" else ""
         self.refuse_robust(alone=alone, no_mean=exact)
+
+    def sum_obstacle(self) -> str:
+        """Return why noise cannot go into secure sums with these settings; nothing if it can."""
+        if self.method == "local":
+            return "method='local' has clients learn alone; there is nothing to add up"
+        if self.finds_clusters and self.method not in ONE_TASK:
+            return (
+                f"clusters={self.clusters!r} has clusters found from single clients' losses; give "
+                "every client its cluster, or learn one model for all (method='gfl'), from which "
+                "every device makes its own"
+            )
+        if self.sample:
+            return f"sample={self.sample}: all clients are in every sum; set sample=0"
+        if self.norm_bound or self.robust != "none":
+            return "norm-bound and robust are about single clients' models, which a sum hides"
+        return self.few_for_a_sum()
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether devices make their own models: where clusters' models are private sums."""
+        return self.sums
+
+    @property
+    def exchange_count(self) -> int:
+        """Return how many noisy sums teach the models."""
+        return self.exchanges or (4 if self.loss == "ridge" else 1)
+
+    @property
+    def task_count(self) -> int:
+        """Return how many models the method learns: Q, or one for all."""
+        return 1 if self.method in ONE_TASK else self.cluster_count
 
     @property
     def finds_clusters(self) -> bool:

@@ -30,12 +30,11 @@ from apps.common.tables import DataError
 from apps.server_graph.data import Samples, read_samples
 from apps.server_graph.losses import LeastSquares, Logistic, Loss
 
-from .config import ClusterAdmmConfig
+from .config import ONE_TASK, ClusterAdmmConfig
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 
-ONE_TASK = ("gfl", "local", "fedavg")  # methods that learn without knowing clusters
 UNKNOWN = -1
 
 

@@ -69,6 +69,8 @@ def permit_scales(config: ClusterAdmmConfig) -> None:
         if not low <= value <= high:
             key = name.replace("_", "-")
             raise PrivacyRefused(f"privacy='sound' takes {key} from {low:g} to {high:g}: {value:g}")
+    if config.sums:  # whose noise goes by epsilon
+        return
     # phi_n = phi0 / zeta^n, largest in the last round
     growth = -config.rounds * math.log(config.zeta)
     if math.log(config.phi0) + growth > math.log(_MOST_RHO):

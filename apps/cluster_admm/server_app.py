@@ -18,11 +18,13 @@ from strategies.cluster_admm.finding import ClusterFinding
 from strategies.cluster_admm.search import agreement
 from strategies.cluster_admm.selection import ClusterSelection
 from strategies.cluster_admm.strategy import ClusterAdmm
+from strategies.cluster_admm.summed import SummedClusters
 from strategies.core.base import Client
 
-from .build import build_strategy
+from .build import build_strategy, build_sums
 from .config import ClusterAdmmConfig
 from .data import Truth, synthetic_truth
+from .private.forecast import sum_warnings
 from .problem import nmsd
 from .release import statement, warnings
 from .report.page import export_graphs, sections
@@ -37,6 +39,9 @@ def main(grid: Grid, context: Context) -> None:
     """Run the study and keep its result."""
     run = StudyRun(context, grid, ClusterAdmmConfig)
     config = run.config
+    if config.sums:
+        _by_sums(run, grid)
+        return
     for note in warnings(config, range(1, config.rounds + 1)):
         run.result.notes.append(note)
         log.warning(note)
@@ -48,6 +53,78 @@ def main(grid: Grid, context: Context) -> None:
         run.result.ledger = run.ledger.report(names, statement(config))
         _fill(run.result, strategy, _truth(config, run.seed, strategy.clients))
     run.write_report(sections, export_graphs)
+
+
+def _by_sums(run: StudyRun[ClusterAdmmConfig], grid: Grid) -> None:
+    """Run the study where noise is in secure sums."""
+    config = run.config
+    strategy = build_sums(config, run.seed, run.strategy_arguments())
+    strategy.evaluate = partial(_evaluate_sums, config, run.seed, strategy)
+    with run.recording(strategy):
+        strategy.run(grid, resume=run.resume)
+        names = [client.name for client in strategy.clients]
+        run.result.ledger = run.ledger.report(names, statement(config))
+        _fill_sums(run.result, config, strategy, _truth(config, run.seed, strategy.clients))
+        for note in run.result.notes:
+            log.warning(note)
+    run.write_report(sections, export_graphs)
+
+
+def _evaluate_sums(
+    config: ClusterAdmmConfig, seed: int, strategy: SummedClusters, state: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return how far the clusters' models are from the truth."""
+    truth = _truth(config, seed, strategy.clients)
+    if truth is None:
+        return {}
+    models = strategy.releases.models[strategy.groups]
+    return {"nmsd-servers": nmsd(models, truth.models[truth.clusters])}
+
+
+def _fill_sums(
+    result: RunResult, config: ClusterAdmmConfig, strategy: SummedClusters, truth: Truth | None
+) -> None:
+    """Put the models and the headline numbers into the result.
+
+    ``clients`` (K, d) are simulated clients' own models, gathered to be evaluated; of devices, whose
+    models stay with them, the private model of their cluster.
+    """
+    rows, public = strategy.progress.rows, strategy.releases.models[strategy.groups]
+    kept = np.isnan(strategy.own).any(axis=1)
+    result.arrays = {
+        "models": strategy.models,
+        "clients": np.where(kept[:, None], public, strategy.own),
+        "homes": strategy.homes,
+        "clusters": strategy.groups,
+        "adjacency": strategy.task.topology.adjacency,
+        "server_names": np.array(strategy.task.topology.names),
+        "choices": strategy.choices,
+        "pulls": strategy.pulls,
+    }
+    result.headline = {"rounds": float(len(rows)), "change": rows[-1]["change"]}
+    if np.all(np.isfinite(strategy.scored)):
+        score, error = strategy.scored.tolist()
+        result.headline |= {"score": score, "score-error": error}
+    gathered = int(np.count_nonzero(~kept))
+    if truth is not None:
+        result.arrays |= {"truth": truth.models, "true_clusters": truth.clusters}
+        targets = truth.models[truth.clusters]
+        result.headline["nmsd-servers"] = nmsd(public, targets)
+        if gathered == len(kept):
+            result.headline["nmsd"] = nmsd(strategy.own, targets)
+    if gathered:
+        result.notes.append(
+            f"{gathered} simulated clients' own models were gathered for evaluation; on devices "
+            "they stay where they are."
+        )
+    if strategy.cut_short:
+        result.notes.append(
+            f"exchange {len(rows)} failed: the models are those of the exchanges before it. An "
+            "exchange that is made again counts as one more, which the budget does not have."
+        )
+    result.notes += sum_warnings(config, strategy)
+    if result.ledger.get("epsilon"):
+        result.headline["epsilon"] = float(result.ledger["epsilon"])
 
 
 def _truth(config: ClusterAdmmConfig, seed: int, clients: Sequence[Client]) -> Truth | None:

@@ -35,8 +35,8 @@ from apps.common.servers import build_topology
 from apps.common.settings import ConfigError
 from strategies.topology.graph import Topology
 
-from .config import ClusterAdmmConfig
-from .data import ONE_TASK, Truth, synthetic_table, synthetic_truth
+from .config import ONE_TASK, ClusterAdmmConfig
+from .data import Truth, synthetic_table, synthetic_truth
 from .problem import Array, nmsd
 from .release import bounded
 from .rounds import Rounds

@@ -1,6 +1,6 @@
 """The paper's experiments, by one command each: ``trellis paper cluster-admm [FIGURE ...]``.
 
-Regression is in `synthetic`, clusters to be found in `clusters`, `images` by the data of
+Regression is in `synthetic`, noisy sums in `private`, clusters to be found in `clusters`, `images` by the data of
 `image_data`.
 """
 
@@ -19,6 +19,8 @@ FIGURES: dict[str, str] = {
     "mixing": "synthetic:mixing",
     "clusters": "clusters:found_clusters",
     "choose-q": "clusters:choose_q",
+    "private": "private:private",
+    "break-even": "private:break_even",
     "fig8": "images:figure_8",
     "fig9": "images:figure_9",
     "fig10": "images:figure_10",

@@ -33,6 +33,7 @@ from .compare import affordable, compare
 from .export import export_graphs
 from .outcome import Array, Outcome
 from .privacy import privacy
+from .sums import summed
 
 __all__ = ["WORDING", "export_graphs", "sections"]
 
@@ -44,10 +45,14 @@ WORDING = Wording(
         "tau": "tau, pull between clusters",
         "moved": "clients that changed cluster",
         "right": "share of clients in their true cluster",
+        "score": "score of the private models on held-out samples",
+        "score-error": "standard error of the score",
+        "noise": "deviation of the noise in an entry of the sum",
     },
-    headline=("nmsd-servers", "right", "change"),
+    headline=("nmsd-servers", "nmsd", "score", "right", "change"),
 )
 FEWEST_ROUNDS = 20
+_ROUNDS_BESIDE_SUMS = 100
 _MARKS = 8
 
 
@@ -66,7 +71,7 @@ def sections(result: RunResult) -> list[Section]:
         found.append(Section("Learning over the rounds", [Gallery(figures)]))
     if outcome is not None and outcome.truth is not None and not result.data:
         found.append(_side_by_side(result, outcome.truth))
-    return [*found, privacy(result, outcome)]
+    return [*found, *summed(result, outcome), privacy(result, outcome)]
 
 
 def _curves(result: RunResult) -> list[FigureBlock]:
@@ -138,11 +143,14 @@ def _side_by_side(result: RunResult, truth: Array) -> Section:
     try:
         config = ClusterAdmmConfig.from_settings(result.config)
         given = replace(config, clusters=str(len(truth)))
+        if config.sums:  # whose exchanges are no rounds: beside it, the methods without privacy
+            given = replace(given, privacy="none", rounds=_ROUNDS_BESIDE_SUMS)
         if not np.array_equal(synthetic_truth(given, result.seed).models, truth):
             return Section(title, [Paragraph("Left out: the data cannot be made again from seed.")])
         ran = len(result.metrics)
         # Clients alone need one round; the choice of Q takes several runs of so many rounds.
-        asked = config.rounds if method_of(result) == "local" else min(ran, config.rounds)
+        whole = config.sums or method_of(result) == "local"
+        asked = given.rounds if whole else min(ran, config.rounds)
         given = replace(given, rounds=max(asked, 1))
         rounds = affordable(given)
         if rounds < min(FEWEST_ROUNDS, asked) or not ran:
@@ -151,11 +159,13 @@ def _side_by_side(result: RunResult, truth: Array) -> Section:
     except (ConfigError, ValueError, OSError) as error:
         return Section(title, [Paragraph(f"Left out: {error}")])
     text = f"The same data, clients and seed for all, {rounds:,} rounds. "
-    if rounds < asked:
+    if rounds < asked and not config.sums:
         text += f"The run itself had {asked:,}, so its numbers differ. "
     if config.finds_clusters:
         text += "Clusters are given here; the run had to find them. "
-    if config.privacy != "none":
+    if config.sums:
+        text += "Without privacy: what the run's noisy sums are to be measured by."
+    elif config.privacy != "none":
         text += f"With the noise of privacy = {config.privacy}, but for local, which sends nothing."
     blocks: list[Block] = [Paragraph(text.strip())]
     blocks += [Notice(f"No numbers for {name}: {why}") for name, why in found.missing.items()]

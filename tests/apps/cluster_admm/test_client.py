@@ -20,6 +20,7 @@ from strategies.core import wire
 from strategies.core.enrolment import enrol
 
 FEW = {"clients": 6, "servers": 2, "features": 5, "samples": "3-8", "topology": "complete"}
+FEW |= {"release": "each"}
 V = np.array([0.5, -1.0, 2.0, 0.0, 1.0])
 
 

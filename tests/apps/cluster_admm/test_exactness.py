@@ -18,7 +18,7 @@ from privacy.accounting.budget import PrivacyRefused
 
 
 def config(**options) -> ClusterAdmmConfig:
-    return ClusterAdmmConfig(**{"privacy": "sound", "rounds": 10} | options)
+    return ClusterAdmmConfig(**{"privacy": "sound", "release": "each", "rounds": 10} | options)
 
 
 def exact_ridge(X, y, v, c):

@@ -69,7 +69,8 @@ def test_a_choice_without_any_held_out_sample_is_refused():
 @pytest.mark.parametrize("method", ["pgfl", "gfl"])
 def test_a_claim_of_privacy_and_a_search_do_not_go_together(clusters, method):
     with pytest.raises(ConfigError, match=r"privacy='sound' with clusters='auto.*no noise"):
-        run({**TINY, "clusters": clusters, "method": method, "privacy": "sound"})
+        settings = {"clusters": clusters, "method": method, "privacy": "sound", "release": "each"}
+        run({**TINY, **settings})
 
 
 def test_noise_without_a_claim_may_search_but_not_choose():
@@ -116,7 +117,7 @@ def test_more_candidates_than_clients_are_refused():
         config_of({**TINY, "clusters": "auto:2-10"})
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, float("nan")])
+@pytest.mark.parametrize("fraction", [1.0, -0.1, float("nan")])
 def test_a_part_that_cannot_be_held_out_is_refused(fraction):
     with pytest.raises(ConfigError, match="held-out="):
         replace(ClusterAdmmConfig(), held_out=fraction)

@@ -34,6 +34,7 @@ STUDY = "cluster-admm"
 SMALL = {
     "servers": 2, "topology": "complete", "clients": 8, "clusters": "2", "features": 3,
     "samples": "4-9", "rounds": 12, "phi0": 0.01, "zeta": 0.9,
+    "release": "each",
 }  # fmt: skip
 
 
@@ -294,7 +295,7 @@ def test_whatever_a_server_orders_a_replaced_sample_moves_the_reply_by_no_more_t
 ):
     folder, rng = tmp_path_factory.mktemp("neighbours"), np.random.default_rng(seed)
     settings = {
-        "loss": loss, "privacy": "sound", "clients": 1, "clusters": "1", "servers": 1,
+        "loss": loss, "privacy": "sound", "release": "each", "clients": 1, "clusters": "1", "servers": 1,
         "clip-features": 0.5, "clip-target": 1.0, "clip-model": 2.0,
     }  # fmt: skip
     X, y = size * rng.normal(size=(count, 2)), rng.choice([-1.0, 1.0], count)

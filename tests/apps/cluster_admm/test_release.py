@@ -31,7 +31,7 @@ SMALL = {"clip_features": 0.5, "clip_target": 1.0, "clip_model": 2.0, "ridge": 0
 
 
 def config(privacy="sound", **options) -> ClusterAdmmConfig:
-    return ClusterAdmmConfig(**{"privacy": privacy, "rounds": 300} | options)
+    return ClusterAdmmConfig(**{"privacy": privacy, "release": "each", "rounds": 300} | options)
 
 
 def simulated(partition=0) -> Node:

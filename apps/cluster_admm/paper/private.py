@@ -1,0 +1,223 @@
+"""What privacy costs with noisy sums: ``trellis paper cluster-admm private break-even``.
+
+Not of the paper: its private runs bound nothing. All on the study's synthetic data, 10 seeds that
+draw models, samples and noise; decibels are of the mean power. ``alone`` is what a client learns by
+itself, ``open`` the minimiser of (1) without privacy, ``each`` today's noise in every single model
+(30 rounds with the same epsilon; nothing where it diverges), then noisy sums: one exchange, several (4),
+and what devices make at home of the way that is the default, from their raw samples.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from scipy.special import expit
+
+from apps.common.seeds import generator
+from apps.experiments.sweep import on_all_cores, save_plot, show_rows, write_rows
+from apps.pages.plots import curves
+from privacy.accounting.zcdp import decaying_start, zcdp_rho
+from strategies.cluster_admm.summed import SummedClusters
+from strategies.core.base import StudyError
+
+from ..config import ClusterAdmmConfig
+from ..data import Truth, synthetic_table, synthetic_truth
+from ..private.simulate import own_models, summed
+from ..problem import Array, Tables, nmsd, optimum
+from ..simulate import simulate
+from ..steps import alone
+
+SEEDS = range(1, 11)
+EPSILONS = (0.3, 1.0, 3.0)
+# clients, samples each, features, loss
+SIZES: tuple[tuple[int, str, int, str], ...] = (
+    (150, "2-9", 60, "ridge"),
+    (450, "2-9", 60, "ridge"),
+    (1500, "2-9", 60, "ridge"),
+    (150, "20", 60, "ridge"),
+    (150, "100", 60, "ridge"),
+    (60, "20", 20, "logistic"),
+    (150, "20", 20, "logistic"),
+    (600, "20", 20, "logistic"),
+)
+EXCHANGES = {"one exchange": 1, "several": 4}
+GROWTH = (10, 20, 50, 100, 200, 500, 1000, 2000)
+GROWING: tuple[tuple[str, str, int], ...] = (("ridge", "20", 60), ("logistic", "20", 20))
+EACH_ROUNDS, EACH_CLIENTS = 30, 150
+MOST_OWN = 40  # clients whose own models are made; all have samples of the same kind
+_TESTS = 2000
+
+Level = dict[str, float]
+
+
+def private(out: Path, console: Console) -> None:
+    """Write NMSD (ridge) and accuracy (logistic) by size and epsilon."""
+    cells = list(itertools.product(SIZES, SEEDS))
+    found = on_all_cores(_cell, cells, console, "private")
+    rows = []
+    for place, (clients, samples, features, loss) in enumerate(SIZES):
+        runs = found[place * len(SEEDS) : (place + 1) * len(SEEDS)]
+        head = {"clients": clients, "samples": samples, "features": features, "loss": loss}
+        for epsilon in EPSILONS:
+            row: dict[str, Any] = {**head, "epsilon": epsilon}
+            for name in ("alone", "open", "each", "one exchange", "several", "on the device"):
+                row[name] = _mean(loss, [run[_key(name, epsilon)] for run in runs])
+            rows.append(row)
+    title = f"NMSD in dB (ridge), accuracy (logistic), {len(SEEDS)} seeds"
+    show_rows(rows, title, console)
+    console.print("one exchange, several: of clusters' private models; on the device: clients' own")
+    for row in rows:
+        better = _better(row["loss"], row["several"], row["one exchange"])
+        row["wins"] = "several" if better else "one exchange"
+    write_rows(out / "private.csv", rows, console)
+
+
+def break_even(out: Path, console: Console) -> None:
+    """Draw private results over the number of clients: from when on do they beat learning alone."""
+    cells = list(itertools.product(GROWING, GROWTH, SEEDS))
+    found = on_all_cores(_grown, cells, console, "break-even")
+    by_cell = dict(zip(cells, found, strict=True))
+    rows, told = [], []
+    for kind in GROWING:
+        loss, samples, features = kind
+        lines: dict[str, list[float]] = {}
+        for clients in GROWTH:
+            runs = [by_cell[kind, clients, seed] for seed in SEEDS]
+            row: dict[str, Any] = {"loss": loss, "clients": clients}
+            row |= {name: _mean(loss, [run[name] for run in runs]) for name in runs[0]}
+            rows.append(row)
+            for name in runs[0]:
+                lines.setdefault(name, []).append(row[name])
+        for epsilon in EPSILONS:
+            for where in ("sum", "device"):
+                line = lines[f"{where} {epsilon:g}"]
+                beats = [_better(loss, a, b) for a, b in zip(line, lines["alone"], strict=True)]
+                first = next((n for i, n in enumerate(GROWTH) if all(beats[i:])), None)
+                told.append(
+                    {"loss": loss, "epsilon": epsilon, "model": where, "clients": str(first or "-")}
+                )
+        label = "NMSD, dB" if loss == "ridge" else "accuracy"
+        title = f"{loss}, {samples} samples of {features} features per client"
+        plot = curves(GROWTH, lines, x_label="clients", y_label=label, title=title, log_x=True)
+        save_plot(plot, out / f"break-even-{loss}")
+    show_rows(rows, "By the number of clients", console)
+    show_rows(told, "Clients from which on the private federation beats learning alone", console)
+    write_rows(out / "break-even.csv", rows, console)
+    write_rows(out / "break-even-clients.csv", told, console)
+
+
+def _cell(cell: tuple[tuple[int, str, int, str], int]) -> Level:
+    """Return all levels of one size and seed."""
+    (clients, samples, features, loss), seed = cell
+    config = _config(clients, samples, features, loss)
+    truth, tables = _data(config, seed)
+    found = _without_sums(config, seed, truth, tables)
+    for epsilon in EPSILONS:
+        found[f"each {epsilon:g}"] = _each(config, seed, epsilon)
+        for name, exchanges in EXCHANGES.items():
+            way = replace(config, epsilon=epsilon, exchanges=exchanges)
+            strategy = summed(way, seed, tables, truth.clusters)
+            public = strategy.releases.models[truth.clusters]
+            found[f"{name} {epsilon:g}"] = _level(config, seed, truth, public)
+            if exchanges == config.exchange_count:
+                found[f"on the device {epsilon:g}"] = _at_home(way, seed, truth, tables, strategy)
+    return found
+
+
+def _grown(cell: tuple[tuple[str, str, int], int, int]) -> Level:
+    """Return alone, and sums and devices at every epsilon, of one number of clients."""
+    (loss, samples, features), clients, seed = cell
+    config = _config(clients, samples, features, loss)
+    truth, tables = _data(config, seed)
+    found = {"alone": _without_sums(config, seed, truth, tables)["alone"]}
+    for epsilon in EPSILONS:
+        private = replace(config, epsilon=epsilon)
+        strategy = summed(private, seed, tables, truth.clusters)
+        public = strategy.releases.models[truth.clusters]
+        found[f"sum {epsilon:g}"] = _level(config, seed, truth, public)
+        found[f"device {epsilon:g}"] = _at_home(private, seed, truth, tables, strategy)
+    return found
+
+
+def _at_home(
+    config: ClusterAdmmConfig, seed: int, truth: Truth, tables: Tables, strategy: SummedClusters
+) -> float:
+    """Return the level of what some clients make at home."""
+    some = range(min(len(tables), MOST_OWN))
+    own = own_models(config, strategy, tables, some)
+    return _level(config, seed, Truth(truth.models, truth.clusters[: len(some)]), own)
+
+
+def _without_sums(config: ClusterAdmmConfig, seed: int, truth: Truth, tables: Tables) -> Level:
+    some = tables[:MOST_OWN]
+    by_itself = alone(config.loss, some, config.ridge)
+    few = Truth(truth.models, truth.clusters[: len(some)])
+    best = np.array(
+        [
+            optimum(config.loss, [tables[k] for k in np.flatnonzero(truth.clusters == q)], 0.1)
+            for q in range(len(truth.models))
+        ]
+    )
+    return {
+        "alone": _level(config, seed, few, by_itself),
+        "open": _level(config, seed, truth, best[truth.clusters]),
+    }
+
+
+def _each(config: ClusterAdmmConfig, seed: int, epsilon: float) -> float:
+    """Return the level of noise in every model, with all rounds together spending epsilon."""
+    if config.loss != "ridge" or config.clients > EACH_CLIENTS:
+        return float("nan")
+    phi0 = decaying_start(zcdp_rho(epsilon, config.delta), config.zeta, EACH_ROUNDS)
+    noisy = replace(config, release="each", rounds=EACH_ROUNDS, phi0=phi0)
+    try:
+        return float(simulate(noisy, seed).nmsd_servers[-1])
+    except StudyError:
+        return float("nan")
+
+
+def _config(clients: int, samples: str, features: int, loss: str) -> ClusterAdmmConfig:
+    return ClusterAdmmConfig(
+        clients=clients, samples=samples, features=features, loss=loss, privacy="sound"
+    )
+
+
+def _data(config: ClusterAdmmConfig, seed: int) -> tuple[Truth, Tables]:
+    made = [synthetic_table(config, seed, k) for k in range(config.clients)]
+    return synthetic_truth(config, seed), [(one.X, one.y) for one in made]
+
+
+def _level(config: ClusterAdmmConfig, seed: int, truth: Truth, models: Array) -> float:
+    """Return the NMSD of clients' models, or their accuracy on new samples."""
+    if config.loss == "ridge":
+        return nmsd(models, truth.models[truth.clusters])
+    rng = generator(seed, "tests")
+    X = rng.standard_normal((_TESTS, config.features))
+    draws = rng.random(_TESTS)
+    labels = draws < expit(X @ truth.models.T).T  # (Q, tests)
+    said = X @ models.T  # zero says nothing: right half of the time
+    right = np.where(said == 0.0, 0.5, (said > 0.0) == labels[truth.clusters].T)
+    return float(np.mean(right))
+
+
+def _mean(loss: str, values: Sequence[float]) -> float:
+    """Return the mean over seeds, in dB of the mean power; not known where one is not."""
+    if loss == "ridge":
+        return float(10.0 * np.log10(np.mean(10.0 ** (np.asarray(values) / 10.0))))
+    return float(np.mean(values))
+
+
+def _better(loss: str, one: float, other: float) -> bool:
+    return one < other if loss == "ridge" else one > other
+
+
+def _key(name: str, epsilon: float) -> str:
+    return name if name in ("alone", "open") else f"{name} {epsilon:g}"
+
+

@@ -1,0 +1,152 @@
+"""Noisy sums without messages: the strategy's own arithmetic on sums over all clients at once [GG].
+
+Samples of a cluster's clients are put together before their moments are taken, which is the same
+sum but for rounding, and the noise of all clients is drawn as one. Noise from a seed protects
+nobody: this is arithmetic, not a protocol.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.common.seeds import generator
+from privacy.mechanisms.shares import plan_share, simulated_sum_noise
+from strategies.cluster_admm.summed import SummedClusters
+from strategies.core.base import Client, RoundPlan
+
+from ..build import FRACTION_BITS, build_sums
+from ..config import ClusterAdmmConfig
+from ..data import held_out_rows
+from ..problem import Array, Tables
+from . import moments as moment
+from . import scales, score
+from .budget import scales_ratio, scoring_ratio, teaching_ratio
+from .own import own_model
+
+Places = NDArray[np.intp]
+
+
+def summed(
+    config: ClusterAdmmConfig, seed: int, tables: Tables, clusters: Places
+) -> SummedClusters:
+    """Return the strategy after all its exchanges.
+
+    Parameters
+    ----------
+    tables : X and y of every client
+    clusters : (K,) of every client; clients are dealt to servers in order
+    """
+    plan = RoundPlan(1, 0.0, len(tables))
+    sampler = partial(generator, seed, "sampling", 0)
+    strategy = build_sums(config, seed, {"plan": plan, "sampler": sampler})
+    servers, size = strategy.task.topology.servers, tables[0][0].shape[1]
+    strategy.clients = [
+        Client(
+            name=f"client-{k + 1}",
+            partition=k,
+            count=len(y),
+            variables=[f"x{j + 1}" for j in range(size)],
+            node_id=k,
+            synthetic=True,
+            simulated=True,
+            server=k * servers // len(tables),
+            cluster=int(clusters[k]),
+        )
+        for k, (_, y) in enumerate(tables)
+    ]
+    strategy.begin(strategy.clients)
+    taught = _stacked(config, strategy, tables, held=False)
+    tested = _stacked(config, strategy, tables, held=True) if config.held_out else []
+    everyone = range(len(tables))
+    for number, ask in enumerate(strategy.task.asks, start=1):
+        strategy.ask = ask
+        whole, sensitivity, ratio = _sum(config, strategy, taught, tested)
+        total, strategy.noise = _noised(config, seed, number, whole, sensitivity, ratio, len(tables))
+        strategy.solve(total, everyone)
+    return strategy
+
+
+def own_models(
+    config: ClusterAdmmConfig, strategy: SummedClusters, tables: Tables, clients: Sequence[int]
+) -> Array:
+    """Return the models (n, d) that ``clients`` make at home."""
+    models, pulls = strategy.releases.models, strategy.pulls
+    return np.array(
+        [
+            own_model(
+                *(config.loss, *tables[k], models, pulls),
+                *(int(strategy.groups[k]), config.ridge),
+            ).model
+            for k in clients
+        ]
+    )
+
+
+def _stacked(
+    config: ClusterAdmmConfig, strategy: SummedClusters, tables: Tables, held: bool
+) -> list[tuple[Array, Array]]:
+    """Return the samples of every cluster: those that are held out, or the others."""
+    found = []
+    for q in range(strategy.task.clusters):
+        parts = [tables[k] for k in np.flatnonzero(strategy.groups == q)]
+        rows = [held_out_rows(len(y), config.held_out) == held for _, y in parts]
+        size = tables[0][0].shape[1]
+        X = [X[r] for (X, _), r in zip(parts, rows, strict=True)] or [np.zeros((0, size))]
+        y = [y[r] for (_, y), r in zip(parts, rows, strict=True)] or [np.zeros(0)]
+        found.append((np.concatenate(X), np.concatenate(y)))
+    return found
+
+
+def _sum(
+    config: ClusterAdmmConfig,
+    strategy: SummedClusters,
+    taught: list[tuple[Array, Array]],
+    tested: list[tuple[Array, Array]],
+) -> tuple[dict[str, Array], float, float]:
+    """Return the sum in hand without noise, its sensitivity and its ratio."""
+    loss, releases = config.loss, strategy.releases
+    if strategy.ask == "scales":
+        counts = [scales.scale_counts(loss, X, y) for X, y in taught]
+        return {"scales": np.sum(counts, axis=0)}, scales.SENSITIVITY[loss], scales_ratio(config)
+    if strategy.ask == "score":
+        width = strategy.bounds.width
+        terms = [
+            score.score_terms(loss, X, y, model, width)
+            for (X, y), model in zip(tested, releases.models, strict=True)
+        ]
+        return {"score": np.sum(terms, axis=0)}, score.SENSITIVITY[loss], scoring_ratio(config)
+    question = moment.Question(
+        releases.models,
+        strategy.bounds.length,
+        *(releases.width, releases.weight, releases.taken == 0),
+    )
+    parts = [moment.moments(loss, X, y, q, question) for q, (X, y) in enumerate(taught)]
+    total = {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
+    return total, moment.SENSITIVITY, teaching_ratio(config)
+
+
+def _noised(
+    config: ClusterAdmmConfig,
+    seed: int,
+    number: int,
+    total: dict[str, Array],
+    sensitivity: float,
+    ratio: float,
+    clients: int,
+) -> tuple[dict[str, Array], float]:
+    """Return the sum with its noise, and the deviation of that."""
+    size = sum(array.size for array in total.values())
+    lost = math.floor(config.dropout * clients + 1e-9)
+    bad = math.floor(config.colluding * clients + 1e-9)
+    share = plan_share(FRACTION_BITS, ratio, sensitivity, size, max(clients - lost - bad, 1))
+    drawn = simulated_sum_noise(generator(seed, "sum of noise", 0, number), share, clients)
+    found, place = {}, 0
+    for name, array in total.items():
+        found[name] = array + drawn[place : place + array.size].reshape(array.shape)
+        place += array.size
+    return found, share.grid * float(share.steps) * math.sqrt(clients)
