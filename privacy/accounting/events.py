@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 # Gaussian releases have a noise deviation and an l2 sensitivity; pure ones an epsilon and no delta.
-GAUSSIAN = ("gaussian", "discrete-gaussian")
+# A summed one is of a secure sum to which several clients have added their share of noise.
+GAUSSIAN = ("gaussian", "discrete-gaussian", "summed-gaussian")
 PURE = ("laplace", "discrete-laplace", "multi-bit")
 _LONGEST_TEXT = 500
 
@@ -25,6 +26,8 @@ class PrivacyEvent:
     epsilon, delta : what the mechanism claims for this release; delta = 0 for a pure mechanism
     sigma, sensitivity : noise deviation and l2 sensitivity of a Gaussian mechanism
     mechanism : one of `GAUSSIAN` or `PURE`
+    noisers : of a sum: how many clients' shares of noise ``sigma`` counts, this client's among them
+    sampling : of a batch drawn in secret on the device: how likely a record is in it
     """
 
     name: str
@@ -35,6 +38,8 @@ class PrivacyEvent:
     sigma: float = 0.0
     sensitivity: float = 0.0
     mechanism: str = "gaussian"
+    noisers: int = 1
+    sampling: float = 1.0
 
     def __post_init__(self) -> None:
         # Events come from clients: what a total is computed from must be what it claims to be.
@@ -49,6 +54,13 @@ class PrivacyEvent:
             raise ValueError(f"delta={self.delta}: must be between 0 and 1, both excluded")
         elif not (0.0 < self.sigma < math.inf and 0.0 < self.sensitivity < math.inf):
             raise ValueError(f"sigma={self.sigma}, sensitivity={self.sensitivity}: must be > 0")
+        if self.noisers < 1 or not 0.0 < self.sampling <= 1.0:
+            raise ValueError(
+                f"noisers={self.noisers}, sampling={self.sampling}: must be >= 1, and > 0 and at "
+                "most 1"
+            )
+        if self.mechanism != "summed-gaussian" and (self.noisers > 1 or self.sampling < 1.0):
+            raise ValueError(f"noisers and sampling are of sums, not of {self.mechanism}")
         if max(len(self.name), len(self.what)) > _LONGEST_TEXT:
             raise ValueError(f"an event's texts have at most {_LONGEST_TEXT} characters")
 
@@ -59,7 +71,7 @@ class PrivacyEvent:
 
     @property
     def rho(self) -> float:
-        """The release's zero-concentrated privacy: it is rho-zCDP.
+        """The release's zero-concentrated privacy: it is rho-zCDP, however its batch was drawn.
 
         Exactly ratio^2 / 2 for both Gaussians; a pure epsilon is epsilon^2 / 2 (Bun & Steinke 2016,
         Proposition 1.4).
@@ -72,9 +84,9 @@ class PrivacyEvent:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> PrivacyEvent:
-        """Read `as_record` back; unknown keys are an error."""
+        """Read `as_record` back; unknown keys are an error, those of sums may be missing."""
         kinds = {"str": str, "int": int, "float": float}
         known = {f.name: kinds[str(f.type)] for f in fields(cls)}
-        if set(record) != set(known):
+        if not set(known) - {"noisers", "sampling"} <= set(record) <= set(known):
             raise ValueError(f"not a privacy event: keys {sorted(record)}")
-        return cls(**{name: kind(record[name]) for name, kind in known.items()})
+        return cls(**{name: known[name](value) for name, value in record.items()})

@@ -8,9 +8,11 @@ claimed about what is not an event.
 `total_epsilon` needs no library and is what a device uses. Gaussian releases compose exactly: seen
 together they are one Gaussian release with ratio sqrt(sum ratio_t^2), so the exact formula of Balle
 & Wang gives their total with nothing lost. (Not so discrete ones, whose delta is larger: they go by
-zCDP.) Pure releases add up, and everything is zCDP; the smallest valid bound is taken.
+zCDP.) Pure releases add up, and everything is zCDP; batches that were drawn in secret count as
+`sampled` says. The smallest valid bound is taken.
 `rdp_epsilon` and `pld_epsilon` ask Google's dp-accounting (``flwr[dp]``), as an independent opinion
-in the report.
+in the report. Of sampled batches it knows one record put in or taken out, entered with twice the
+length.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 from privacy.mechanisms.gaussian import gaussian_epsilon
 
 from .events import GAUSSIAN, PURE, PrivacyEvent
+from .sampled import spent_by
 from .zcdp import zcdp_epsilon
 
 
@@ -34,6 +37,9 @@ def total_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
     pure = math.fsum(e.epsilon for e in events if e.mechanism in PURE)
     normal = [e for e in events if e.mechanism in GAUSSIAN]
     bounds = [total_zcdp_epsilon(events, delta)]
+    if sampled := sampled_releases(events):
+        rest = math.fsum(e.rho for e in events if e.sampling == 1.0)
+        bounds.append(spent_by(sampled, delta, rest))
     if not normal:
         bounds.append(pure)
     elif all(e.mechanism == "gaussian" for e in normal):
@@ -42,9 +48,16 @@ def total_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
     return min(bounds)
 
 
+def sampled_releases(events: Sequence[PrivacyEvent]) -> Counter[tuple[float, float]]:
+    """Return how many releases of secretly drawn batches there are, by ratio and sampling."""
+    return Counter((e.noise_ratio, e.sampling) for e in events if e.sampling < 1.0)
+
+
 def gaussian_ratio(events: Sequence[PrivacyEvent]) -> float:
-    """Return the ratio of the one Gaussian release that all Gaussian ``events`` amount to."""
-    return math.sqrt(math.fsum(e.noise_ratio**2 for e in events if e.mechanism in GAUSSIAN))
+    """Return the ratio of the one release that the Gaussian ``events`` without sampling amount to."""
+    return math.sqrt(
+        math.fsum(e.noise_ratio**2 for e in events if e.mechanism in GAUSSIAN and e.sampling == 1.0)
+    )
 
 
 def total_rho(events: Sequence[PrivacyEvent]) -> float:
@@ -59,10 +72,13 @@ def total_zcdp_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
 
 def rdp_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
     """Return epsilon at ``delta`` by dp-accounting's Renyi accountant."""
-    library = _dp_accounting("dp_accounting")
-    accountant = _dp_accounting("dp_accounting.rdp").RdpAccountant()
+    library = dp_accounting("dp_accounting")
+    accountant = dp_accounting("dp_accounting.rdp").RdpAccountant()
     if ratio := gaussian_ratio(events):
         accountant.compose(library.GaussianDpEvent(1.0 / ratio))  # Renyi divergences add up
+    for (ratio, sampling), times in sampled_releases(events).items():
+        one = library.PoissonSampledDpEvent(sampling, library.GaussianDpEvent(1.0 / ratio))
+        accountant.compose(library.SelfComposedDpEvent(one, times))
     if rest := math.fsum(e.rho for e in events if e.mechanism not in GAUSSIAN):
         accountant.compose(library.ZCDpEvent(rest))
     return float(accountant.get_epsilon(delta)) if events else 0.0
@@ -75,12 +91,15 @@ def pld_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
     """
     if not events:
         return 0.0
-    distributions = _dp_accounting("dp_accounting.pld.privacy_loss_distribution")
-    parameters = _dp_accounting("dp_accounting.pld.common").DifferentialPrivacyParameters
+    distributions = dp_accounting("dp_accounting.pld.privacy_loss_distribution")
+    parameters = dp_accounting("dp_accounting.pld.common").DifferentialPrivacyParameters
 
     parts = []
     if ratio := gaussian_ratio(events):
         parts.append(distributions.from_gaussian_mechanism(1.0 / ratio))
+    for (ratio, sampling), times in sampled_releases(events).items():
+        one = distributions.from_gaussian_mechanism(1.0 / ratio, sampling_prob=sampling)
+        parts.append(one.self_compose(times))
     pure = Counter((e.mechanism == "laplace", e.epsilon) for e in events if e.mechanism in PURE)
     for (is_laplace, epsilon), times in pure.items():
         one = (
@@ -95,7 +114,8 @@ def pld_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
     return float(whole.get_epsilon_for_delta(delta))
 
 
-def _dp_accounting(module: str) -> Any:
+def dp_accounting(module: str) -> Any:
+    """Return a module of dp-accounting; where it is not installed, say how to install it."""
     try:
         return import_module(module)
     except ImportError as error:
