@@ -77,7 +77,8 @@ def private(out: Path, console: Console, *, seeds: int = SEEDS, graphs: int = GR
     controls = {name: by_case.pop(Case(name, "gcn")) for name in ("majority", "sizes")}
     rows = [_line(case, values, by_case) for case, values in by_case.items()]
     rows += [
-        {"way": name, "accuracy": float(v.mean()), "error": _error(v)}
+        {"way": name, "budget": "", "accuracy": float(v.mean()), "error": _error(v)}
+        | {"less constant": ""}
         for name, v in controls.items()
     ]
     for per in ("graph", "node"):
@@ -162,6 +163,7 @@ def _line(case: Case, values: Array, found: dict[Case, Array]) -> dict[str, Any]
     row: dict[str, Any] = {"way": f"{case.way}, {case.model}"}
     row["budget"] = f"{case.epsilon:g} a {case.per}" if case.epsilon else "none"
     row |= {"accuracy": float(values.mean()), "error": _error(values)}
+    row["less constant"] = ""
     control = found.get(Case("constant", "gcn", case.epsilon, case.per))
     if control is not None and case.way != "constant" and len(values) > 1:
         gain, error = against(values, control)
