@@ -8,7 +8,8 @@ In this order, the next one is taken in the place of the one before where it has
 than the standard error sqrt(items) / 2, in `FOLDS`-fold cross-validation over the device's own
 graphs; those of `Split.test` are left aside. (The shared weights may have seen these graphs; but they are
 private, so they cannot know one of them by heart.) Nothing of this leaves the device: it needs no
-noise, and a device is about as well off as alone where the shared weights are noise.
+noise, and a device is about as well off as alone where the shared weights are noise. Where nothing
+is trained together, the weights that came are as good a start as any, and ``tuned`` is alone.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ def at_home(
     draw : seed of the training
     """
     own = [graphs[place] for place in np.sort(np.concatenate([parts.train, parts.validation]))]
-    ways = {"shared": (shared, 0), "tuned": (shared, TUNED if fresh is not None else ALONE)}
+    ways = {"tuned": (shared, ALONE)}
     if fresh is not None:
-        ways["alone"] = (fresh, ALONE)
+        ways = {"shared": (shared, 0), "tuned": (shared, TUNED), "alone": (fresh, ALONE)}
 
     def learn(name: str, given: Sequence[Graph]) -> Vector:
         start, epochs = ways[name]
@@ -80,7 +81,7 @@ def at_home(
         return done.weights
 
     chosen, best = "tuned", -1.0
-    for name in ways if len(own) >= FOLDS else ():
+    for name in ways if len(own) >= FOLDS and len(ways) > 1 else ():
         right = items = 0
         for fold in range(FOLDS):
             vector = learn(name, [g for place, g in enumerate(own) if place % FOLDS != fold])
