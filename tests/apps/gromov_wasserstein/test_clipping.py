@@ -66,7 +66,7 @@ def test_a_model_of_one_s_own_gets_graphs_one_at_a_time_and_each_is_clipped():
     each = []
     for graph in graphs:  # at W = 0: (softmax - one-hot) times the mean of the features
         error = np.full(CLASSES, 1.0 / CLASSES) - np.eye(CLASSES)[graph.label]
-        each.append(np.outer(error, graph.features.mean(axis=0)).ravel())
+        each.append(np.outer(error, graph.features.astype(np.float64).mean(axis=0)).ravel())
     found = clipped_sum(model, graphs, weights(model), "graph", 0.3)
     norms = [np.linalg.norm(g) for g in each]
     assert min(norms) > 0.3
@@ -85,7 +85,8 @@ def test_a_graph_that_cannot_be_learned_from_adds_nothing_and_spoils_no_other(ta
     n = graphs[0].nodes
     unknown = replace(graphs[0], label=-1, node_labels=np.full(n, -1))
     beyond = replace(graphs[0], label=CLASSES, node_labels=np.full(n, CLASSES))
-    broken = replace(graphs[0], features=np.full((n, 3), 1e300))
+    broken = replace(graphs[0])
+    object.__setattr__(broken, "features", np.full((n, 3), np.nan))  # past what files allow
     without = clipped_sum(model, graphs[1:], start, task, 1.0)
     for odd in (unknown, beyond, broken):
         found = clipped_sum(model, [odd, *graphs[1:]], start, task, 1.0)
