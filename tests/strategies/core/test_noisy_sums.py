@@ -20,7 +20,7 @@ from privacy.secagg.client import Summands, register
 from sim.faults import Drop
 from sim.grid import LocalGrid
 from strategies.core.enrolment import Client, StudyError
-from strategies.core.secure import SecureSum
+from strategies.core.secure import SecureSum, expected_noisers
 from strategies.core.sums import noise_in
 
 SIZE, DELTA, BITS = 400, 1e-5, 20
@@ -231,3 +231,12 @@ def test_personal_results_of_others_do_not_ride_along():
     """What a noisy sum tells in the clear is its event, nothing else."""
     found = Federation(5).gather()
     assert all(set(content) == {"privacy.sum-a test-1"} for _, content in found.sent)
+
+
+@pytest.mark.parametrize("clients", [3, 4, 5, 10, 23])
+@pytest.mark.parametrize("shares", [(0.0, 0.0), (0.1, 0.1), (0.3, 0.0), (0.0, 0.3), (0.3, 0.3)])
+def test_forecasts_know_how_many_will_be_counted_on(clients, shares):
+    dropout, colluding = shares
+    found = Federation(clients, dropout=dropout, colluding=colluding).gather()
+    assert {e.noisers for e in events_of(found)} == {expected_noisers(clients, *shares)}
+    assert expected_noisers(clients, *shares) > clients // 3
