@@ -227,7 +227,8 @@ def test_updates_in_the_clear_are_refused_where_privacy_is_required(owner, metho
 
 def test_weights_in_the_clear_are_refused_where_privacy_is_required(device):
     node = device(X=np.eye(3))
-    reply = send(node, run_config("gromov-wasserstein", {"privacy": "sound"}))
+    settings = {"privacy": "none", "share-labels": False}
+    reply = send(node, run_config("gromov-wasserstein", settings))
     assert "E4" in reply.content["client"]["refused"]
 
 

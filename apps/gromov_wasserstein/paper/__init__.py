@@ -32,6 +32,8 @@ FIGURES: dict[str, str] = {
     "fig11": "subgraphs:figure_11",
     "fig12": "removals:figure_12",
     "privacy-utility": "epsilon:privacy_utility",
+    "private": "private:private",
+    "break-even": "break_even:break_even",
 }
 ON_REQUEST: dict[str, str] = {
     "table1-full": "table:table_1_full",

@@ -68,8 +68,9 @@ STRATEGIES += [
     for more in (
         {},
         {"method": "fedprox", "model": "gin", "task": "graph", "batch": 1},
-        {"sample": 2, "privacy": "sound", "epsilon": 20.0, "release-every": 2},
-        {"secure-aggregation": True, "privacy": "sound", "estimator": "double"},
+        {"sample": 2, "privacy": "paper", "epsilon": 20.0, "release-every": 2},
+        {"secure-aggregation": True},
+        {"privacy": "sound", "method": "fedavg", "estimator": "double"},
     )
 ]
 # Against a bad client: bounds that clip honest replies as well, and middles in place of means.
