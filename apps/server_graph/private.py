@@ -44,13 +44,13 @@ from apps.common.seeds import generator
 from privacy.accounting.sampled import ratio_for, spent_by
 from privacy.accounting.zcdp import zcdp_rho
 
+from .config import ServerGraphConfig
 from .losses import Loss
 from .problem import clip_rows
 
 Array = NDArray[np.float64]
 
-# Where the settings say clip = 0: about a gradient of features of unit scale near the minimum.
-DEFAULT_CLIP = 0.5
+GRADIENTS, SCORE = "clipped gradients", "the score of held-out samples"  # what is released
 SCORE_SHARE = 0.1
 SCORE_RELEASES = 2
 
@@ -89,6 +89,12 @@ class Terms:
     batch: int
     clip: float
     held_out: float
+
+    @classmethod
+    def of(cls, config: ServerGraphConfig) -> Terms:
+        """Return the terms of a run."""
+        c = config
+        return cls(c.epsilon, c.delta, c.rounds, c.batch, c.bound, c.held_out)
 
     @property
     def releases(self) -> int:
@@ -129,7 +135,10 @@ class Terms:
 def _training_ratio(
     epsilon: float, delta: float, releases: int, sampling: float, rho: float
 ) -> float:
-    most = ratio_for(epsilon, delta, releases, sampling)
+    try:
+        most = ratio_for(epsilon, delta, releases, sampling)
+    except ValueError:  # so small an epsilon that sampling is no help at the orders looked at
+        most = ratio_for(epsilon, delta, releases)
     if rho == 0.0:
         return most
     # What rho leaves, without the amplification: always allowed.
