@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
-from privacy.mechanisms.shares import Share, plan_share
+from privacy.mechanisms.shares import Share, plan_share, simulated_sum_noise
 from strategies.core.base import Client, RoundPlan, Row
 from strategies.core.robust import Robust, clipped_rows
 from strategies.server_graph.exchange import servers
@@ -66,8 +66,13 @@ class Simulation:
     epsilon: float = 0.0
 
 
-def simulate(config: ServerGraphConfig, seed: int, rounds: int | None = None) -> Simulation:
+def simulate(
+    config: ServerGraphConfig, seed: int, rounds: int | None = None, *, shares: bool = True
+) -> Simulation:
     """Run the study's arithmetic on its synthetic data; ``rounds`` in place of the setting.
+
+    With noise in sums every client's share is drawn, as in a run. Without ``shares`` the noise of a
+    sum is one draw of the same law, which is faster.
 
     Raises
     ------
@@ -87,7 +92,7 @@ def simulate(config: ServerGraphConfig, seed: int, rounds: int | None = None) ->
     strategy.clients = data.clients(strategy.servers.topology.servers)
     strategy.begin(strategy.clients)
     found, known = np.empty((3, last)), dict[bytes, Array]()
-    learn = _noisy_round if isinstance(strategy, NoisySums) else _open_round
+    learn = partial(_noisy_round, shares) if isinstance(strategy, NoisySums) else _open_round
 
     def truth(server_round: int) -> Array:
         homes = strategy.homes_in(server_round)
@@ -120,7 +125,11 @@ def _open_round(
 
 
 def _noisy_round(
-    config: ServerGraphConfig, data: _Federation, strategy: ServerGraph, server_round: int
+    shares: bool,
+    config: ServerGraphConfig,
+    data: _Federation,
+    strategy: ServerGraph,
+    server_round: int,
 ) -> Row:
     """Add up all clients' clipped gradients by server, with every client's share of the noise."""
     assert isinstance(strategy, NoisySums)
@@ -132,20 +141,34 @@ def _noisy_round(
     u = clipped_mean(loss, begin, data.X[chosen], data.y[chosen], terms.clip, taken, expected)
     words = np.rint(u * 2.0**FRACTION_BITS)  # as the ring has them; noise is of such steps
     counts = np.bincount(homes, minlength=len(strategy.models))
+    laws: dict[tuple[Share, int], list[int]] = {}
     for server in np.flatnonzero(counts).tolist():
         deviation = strategy.deviation(server_round, server)
-        m = noisers(int(counts[server]), config)
-        for place in np.flatnonzero(homes == server).tolist():
+        m, here = noisers(int(counts[server]), config), np.flatnonzero(homes == server).tolist()
+        for place in here:
             k = int(chosen[place])
             n = strategy.clients[k].count
             sensitivity, sampling = terms.sensitivity(n), terms.rates(n).sampling
             share = _share(sensitivity / deviation, sensitivity, u.shape[1], m, sampling < 1.0)
             number = strategy.count(k, share.ratio, sampling)
-            source = generator(data.seed, f"sum noise {GRADIENTS}", k, number)
-            words[place] += share.draw(source)
+            if shares:
+                source = generator(data.seed, f"sum noise {GRADIENTS}", k, number)
+                words[place] += share.draw(source)
+        laws.setdefault((share, len(here)), []).append(here[0])
+    if not shares:
+        for place, ((share, size), places) in enumerate(laws.items()):
+            source = generator(data.seed, "noise of sums", place, server_round)
+            together = replace(share, size=share.size * len(places))
+            drawn = simulated_sum_noise(source, together, size) / share.grid
+            words[places] += drawn.reshape(len(places), -1)
     totals = np.zeros_like(strategy.models)
     np.add.at(totals, homes, words)
     return strategy.advance(server_round, totals * 2.0**-FRACTION_BITS, counts.astype(np.float64))
+
+
+@lru_cache(maxsize=1024)
+def _learning_rows(samples: int, kept_back: int, seed: int) -> NDArray[np.intp]:
+    return np.flatnonzero(~held_out_rows(samples, kept_back, seed))
 
 
 @lru_cache(maxsize=256)
@@ -201,10 +224,13 @@ class _Federation:
         expected = np.empty(chosen.size)
         for place, k in enumerate(chosen.tolist()):
             n = self._counts[k]
-            kept, rates = ~held_out_rows(n, terms.kept_back(n), self.seed), terms.rates(n)
-            source = generator(self.seed, "batch", k, server_round)
-            taken[place, np.flatnonzero(kept)] = draw_batch(kept.sum(), rates.sampling, source)
+            kept, rates = _learning_rows(n, terms.kept_back(n), self.seed), terms.rates(n)
             expected[place] = rates.expected
+            if rates.sampling >= 1.0:
+                taken[place, kept] = True
+                continue
+            source = generator(self.seed, "batch", k, server_round)
+            taken[place, kept] = draw_batch(kept.size, rates.sampling, source)
         return taken, expected
 
     def clients(self, count: int) -> list[Client]:
