@@ -1,4 +1,4 @@
-"""A noisy sum on real SuperNodes: signed keys, ledgers, and graphs that stay where they are made."""
+"""A noisy sum on real SuperNodes: signed keys, ledgers, graphs that stay where they are made."""
 
 from __future__ import annotations
 
