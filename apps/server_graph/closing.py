@@ -15,7 +15,7 @@ from strategies.server_graph.sums import NoisySums
 from .config import ServerGraphConfig
 from .private import Terms
 from .release import sum_statement
-from .truth import distances, true_model
+from .truth import alone, distances, true_model
 
 log = logging.getLogger("trellis.run")
 
@@ -80,6 +80,9 @@ def _fill(
     if truth is not None:
         result.arrays["truth"] = truth
         headline |= distances(models[up], truth)
+        by_itself = alone(config, seed, strategy.clients, truth)
+        if by_itself is not None:
+            headline["alone-msd"] = by_itself
     headline["spectral-gap"] = graph.spectral_gap
     headline["between-servers"] = sum(row["between-servers"] for row in rows)
     headline["epsilon"] = float(result.ledger.get("epsilon", 0.0))

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from scipy.optimize import brentq
 
 from strategies.core.base import Client
-from strategies.core.secure import SecureSum
+from strategies.core.secure import expected_noisers
 
 from .config import ServerGraphConfig
 from .private import Terms
@@ -49,20 +49,13 @@ class Forecast:
     break_even: float
 
 
-def noisers(clients: int, config: ServerGraphConfig) -> int:
-    """Return m of a sum over ``clients`` where all are simulated, or all keys signed."""
-    sums = SecureSum(noisy=True, dropout=config.dropout, colluding=config.colluding)
-    bad = math.floor(config.colluding * clients + 1e-9)
-    return max(1, sums.staying(clients) - bad)
-
-
 def forecast(config: ServerGraphConfig, counts: Sequence[int], size: int) -> Forecast:
     """Return the forecast for clients with so many samples and a model of ``size``."""
     terms, least = Terms.of(config), min(counts)
     servers = 1 if config.method == "fedavg" else config.servers
     own = max(len(counts) // servers, 1)
     asked = min(config.sample or own, own)
-    m = noisers(asked, config)
+    m = expected_noisers(asked, config.dropout, config.colluding)
 
     def parts(epsilon: float) -> tuple[float, float]:
         sigma = replace(terms, epsilon=epsilon).needed_deviation(least)

@@ -23,6 +23,7 @@ from apps.common.settings import ConfigError
 from privacy.mechanisms.shares import Share, plan_share, simulated_sum_noise
 from strategies.core.base import Client, RoundPlan, Row
 from strategies.core.robust import Robust, clipped_rows
+from strategies.core.secure import expected_noisers
 from strategies.server_graph.exchange import servers
 from strategies.server_graph.post import Post
 from strategies.server_graph.strategy import ServerGraph
@@ -32,7 +33,6 @@ from strategies.topology.graph import Topology
 from .build import build_strategy
 from .config import LOSSES, ServerGraphConfig
 from .data import synthetic_table
-from .forecast import noisers
 from .losses import loss_by_name
 from .private import GRADIENTS, Terms, clipped_mean, draw_batch, held_out_rows
 from .problem import Rows, draw_batches, local_steps
@@ -144,7 +144,8 @@ def _noisy_round(
     laws: dict[tuple[Share, int], list[int]] = {}
     for server in np.flatnonzero(counts).tolist():
         deviation = strategy.deviation(server_round, server)
-        m, here = noisers(int(counts[server]), config), np.flatnonzero(homes == server).tolist()
+        m = expected_noisers(int(counts[server]), config.dropout, config.colluding)
+        here = np.flatnonzero(homes == server).tolist()
         for place in here:
             k = int(chosen[place])
             n = strategy.clients[k].count

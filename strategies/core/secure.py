@@ -388,10 +388,6 @@ class SecureSum:
         each(close)
         return again
 
-    def staying(self, clients: int) -> int:
-        """Return how many of ``clients`` must be in a noisy sum for it to open."""
-        return self._plan(clients)[1]
-
     def _plan(self, clients: int) -> tuple[Plan, int]:
         """Return neighbours and threshold for a sum over ``clients``, and how many must stay."""
         if not self.noisy:
