@@ -1,7 +1,8 @@
 """What every study uses, on a device and on a server.
 
 Settings of a run (`settings`), who a client is and what it holds (`node`, `tables`, `assignment`,
-`memory`), what it says (`enrolment`, `release`), draws that repeat (`seeds`, `threads`), the graph
-of servers (`servers`), and what is kept of a run (`recording`, `results`, `progress`, `metrics`).
+`memory`), what it says (`enrolment`, `release`; in sums, and what it keeps: `private`), draws that
+repeat (`seeds`, `threads`), the graph of servers (`servers`), and what is kept of a run
+(`recording`, `results`, `progress`, `metrics`).
 `runner` starts a run from Python; start reading there, or at `recording` for a server's side.
 """

@@ -21,6 +21,8 @@ from strategies.core.rules import FEWEST, RULES
 Scalar = str | int | float | bool
 
 PRIVACY_MODES = ("none", "paper", "sound")
+RELEASES = ("auto", "each", "sum")
+PLACES = ("auto", "server", "device")
 
 # On a device, what refuses a class that the run config names and the owner does not. Elsewhere
 # None: in a simulation and on a server whoever names the class also starts the run.
@@ -50,6 +52,13 @@ class StudyConfig:
     robust : what the server does against a bad client: ``none`` rejects what is beyond the bound,
         ``clip`` clips it, ``median`` and ``trimmed`` also replace means over clients
     trim : share of the clients that ``trimmed`` leaves out at either end
+    release : with ``sound``, what is noised: ``each`` client's release by itself, or the ``sum`` of
+        all clients', so that nobody but their sum is ever seen; ``auto`` is sum where the study can
+    personal : where results of a client's own are made: at the ``server`` from what it released, or
+        on the ``device`` from its raw data, where they stay; ``auto`` is device with sums
+    held_out : share of every client's records that is left out of learning and scores the result
+    dropout : share of the clients that a noisy sum may lose and still open
+    colluding : share of the clients that may work with the server without the claim being wrong
     """
 
     study: ClassVar[str]
@@ -69,6 +78,11 @@ class StudyConfig:
     norm_bound: float = 0.0
     robust: str = "none"
     trim: float = 0.1
+    release: str = "auto"
+    personal: str = "auto"
+    held_out: float = 0.0
+    dropout: float = 0.1
+    colluding: float = 0.1
 
     def __post_init__(self) -> None:
         self.at_least("rounds", 1)
@@ -97,6 +111,60 @@ class StudyConfig:
                 f"robust={self.robust!r}: {asked} clients are asked, and of fewer than {FEWEST} "
                 "nobody can tell the liar"
             )
+
+        self._check_release()
+
+    def _check_release(self) -> None:
+        self.one_of("release", RELEASES)
+        self.one_of("personal", PLACES)
+        if not 0.0 <= self.held_out < 1.0:
+            raise ConfigError(f"held-out={self.held_out}: must be at least 0 and below 1")
+        for name in ("dropout", "colluding"):
+            if not 0.0 <= getattr(self, name) <= 1.0 / 3.0:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)}: must be from 0 to 1/3; secure sums do not hold "
+                    "beyond"
+                )
+        if self.release == "sum":
+            if self.privacy != "sound":
+                raise ConfigError(
+                    f"release='sum' with privacy={self.privacy!r}: noise in sums is for "
+                    "privacy='sound'"
+                )
+            if obstacle := self.sum_obstacle():
+                raise ConfigError(f"release='sum': {obstacle}")
+        if self.personal == "device" and not self.can_keep:
+            raise ConfigError(
+                f"personal='device': {self.study} with method={self.method!r} and "
+                f"privacy={self.privacy!r} has no results that a device could make by itself"
+            )
+
+    def sum_obstacle(self) -> str:
+        """Return why noise cannot go into secure sums with these settings; nothing if it can."""
+        return f"{self.study} has no noisy sums"
+
+    @property
+    def sums(self) -> bool:
+        """Whether devices noise their sum, and not each its own release."""
+        if self.release == "auto":
+            return self.privacy == "sound" and not self.sum_obstacle()
+        return self.release == "sum"
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether a device can make a result of its own from raw data and a public result."""
+        return False
+
+    @property
+    def at_home(self) -> bool:
+        """Whether results of a client's own are made on the device, and stay there."""
+        return self.can_keep and self.personal in ("auto", "device")
+
+    def few_for_a_sum(self) -> str:
+        """Return why these are too few clients for a noisy sum; nothing if they are not."""
+        if self.clients < 3:
+            return f"clients={self.clients}: a secure sum needs three at least"
+        return ""
 
     def refuse_robust(self, *, masked: bool = False, alone: str = "", no_mean: str = "") -> None:
         """Refuse rules against a bad client that have nothing to act on.

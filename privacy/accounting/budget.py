@@ -53,13 +53,16 @@ class DeviceLedger:
     folder: Path
     policy: Policy = field(default_factory=Policy)
 
-    def reserve(self, event: PrivacyEvent) -> None:
+    def reserve(self, event: PrivacyEvent, run_limit: tuple[float, float] | None = None) -> None:
         """Enter ``event`` before it is released, if the budget allows it.
+
+        ``run_limit`` is the (epsilon, delta) that the run itself has declared as all it spends.
 
         Raises
         ------
         PrivacyRefused
-            Where the total with this event exceeds ``max-epsilon``. Nothing is entered then.
+            Where the total with this event exceeds ``max-epsilon``, or that of its run
+            ``run-epsilon`` or ``run_limit``. Nothing is entered then.
         """
         begin(self.folder)
         with self._locked():
@@ -80,7 +83,7 @@ class DeviceLedger:
                 )
             occasion = log.occasion()
             where = vars(occasion) if occasion else {}
-            self._check_run(event, entries, where.get("run", ""))
+            self._check_run(event, entries, where.get("run", ""), run_limit)
             entries[event.name] = {
                 "event": event.as_record(),
                 "state": "reserved",
@@ -114,15 +117,29 @@ class DeviceLedger:
         """Return every release with its state, time, run, study and message, as it is kept."""
         return list(self._read().values())
 
-    def _check_run(self, event: PrivacyEvent, entries: Mapping[str, Any], run: str) -> None:
-        """Refuse what would let one run add more than ``run-epsilon``."""
-        if math.isinf(self.policy.run_epsilon):
+    def _check_run(
+        self,
+        event: PrivacyEvent,
+        entries: Mapping[str, Any],
+        run: str,
+        declared: tuple[float, float] | None,
+    ) -> None:
+        """Refuse what would let one run add more than ``run-epsilon``, or than it declared."""
+        if math.isinf(self.policy.run_epsilon) and declared is None:
             return
         mine = [
             PrivacyEvent.from_record(e["event"])
             for e in entries.values()
             if e.get("run", "") == run
         ]
+        if declared is not None:
+            epsilon, delta = declared
+            total = total_epsilon([*mine, event], delta)
+            if total > epsilon * (1.0 + 1e-6):
+                raise PrivacyRefused(
+                    f"refused: run {run} declared epsilon {epsilon:g} at delta {delta:g}; this "
+                    f"release would bring it to {total:.4g}"
+                )
         total = total_epsilon([*mine, event], self.policy.delta)
         if total > self.policy.run_epsilon * (1.0 + 1e-9):
             raise PrivacyRefused(

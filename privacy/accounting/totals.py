@@ -42,9 +42,11 @@ def total_epsilon(events: Sequence[PrivacyEvent], delta: float) -> float:
         bounds.append(spent_by(sampled, delta, rest))
     if not normal:
         bounds.append(pure)
-    elif all(e.mechanism == "gaussian" for e in normal):
+    elif pure:
         # (epsilon_1, delta) and (epsilon_2, 0) compose to (epsilon_1 + epsilon_2, delta).
-        bounds.append(gaussian_epsilon(1.0, delta, gaussian_ratio(events)) + pure)
+        bounds.append(total_epsilon(normal, delta) + pure)
+    elif all(e.mechanism == "gaussian" for e in normal):
+        bounds.append(gaussian_epsilon(1.0, delta, gaussian_ratio(events)))
     return min(bounds)
 
 
@@ -54,7 +56,7 @@ def sampled_releases(events: Sequence[PrivacyEvent]) -> Counter[tuple[float, flo
 
 
 def gaussian_ratio(events: Sequence[PrivacyEvent]) -> float:
-    """Return the ratio of the one release that the Gaussian ``events`` without sampling amount to."""
+    """Return the ratio of the one release that all Gaussian ``events`` but sampled ones make."""
     return math.sqrt(
         math.fsum(e.noise_ratio**2 for e in events if e.mechanism in GAUSSIAN and e.sampling == 1.0)
     )

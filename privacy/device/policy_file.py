@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 MODES = ("none", "paper", "sound")
+COUNT_ON = ("nobody", "signed", "anyone")
 
 
 class PolicyError(ValueError):
@@ -70,6 +71,10 @@ def _modes(value: Any) -> str:
     return ""
 
 
+def _whose(value: Any) -> str:
+    return "" if value in COUNT_ON else f"must be one of {', '.join(COUNT_ON)}"
+
+
 # What each key is, and why a value is wrong for it.
 KEYS: dict[str, Callable[[Any], str]] = {
     "max-epsilon": _number(0.0),
@@ -84,6 +89,8 @@ KEYS: dict[str, Callable[[Any], str]] = {
     "names": _words,
     "fewest-clients": _whole(3),
     "fewest-share": _number(0.5, 1.0),
+    "count-noise-of": _whose,
+    "colluding": _number(-1e-300, 1.0),
     "signing-key": _text,
     "trusted-keys": _text,
     "most-steps": _whole(1),
@@ -206,6 +213,10 @@ fewest-clients = 5
 fewest-share = 0.67
 # signing-key = "/etc/trellis/key.pem"
 # trusted-keys = "/etc/trellis/peers.txt"
+# Noise in secure sums: whose this device counts on beside its own ("nobody", those with "signed"
+# keys, or "anyone" that the server names), and which share of them it takes for the server's.
+count-noise-of = "signed"
+colluding = 0.2
 
 # What one message may cost: any whole number among a run's settings, its size, its seconds.
 most-steps = 10000

@@ -152,4 +152,4 @@ def simulated_sum_noise(
     is the same but for `summed_ratio`'s tau.
     """
     width = Fraction(math.ceil(float(share.steps) * math.sqrt(clients) * 1024.0), 1024)
-    return quick_discrete_gaussian(rng, share.size, width) * share.grid
+    return quick_discrete_gaussian(rng, share.size, width).astype(np.float64) * share.grid

@@ -10,7 +10,9 @@ Keys and the state of one round live in ``context.state``, in memory on the devi
 ``signing-key`` (path of a private key) signs this device's key; ``trusted-keys`` (path of a table
 of ``name public-key`` lines) refuses members that are not in it or not signed; ``fewest-clients``
 is the smallest sum the device takes part in, 3 by default; ``fewest-share`` the smallest threshold,
-as a share of the holders, two thirds by default.
+as a share of the holders, two thirds by default; ``count-noise-of`` whose noise it counts on in
+noisy sums (``nobody``, ``signed``, ``anyone``) and ``colluding`` how many of them at least it takes
+for the server's, as a share.
 
 Adversary, what is revealed and what is not covered: see `privacy.secagg.protocol`. ``clear``
 records of `Summands` are sent as they are: the server reads them, client by client. How many values
@@ -23,16 +25,19 @@ import hashlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from numpy.typing import NDArray
 
 from .errors import BadMessage, NoSuchSession
 from .graph import SHARE
 from .keys import joined
 from .messages import Directory, Hello, M, NoSession, Order, Question, Roll, parse, to_fields
 from .protocol import FEWEST, Member, Policy
-from .ring import Reals
+from .ring import Reals, layout_of, layout_size
 from .signing import load_signing_key, load_trusted_keys
 from .state import ClientState
 
@@ -43,6 +48,24 @@ RECORD, VECTOR = "secagg", "masked"
 log = logging.getLogger("trellis.device")
 
 
+class Noisers(Protocol):
+    """Says how many clients' noise is in a sum, see `Member.noisers`."""
+
+    def __call__(self, colluding: float = 0.0, *, anyone: bool = False) -> int:
+        """Return that number."""
+        ...
+
+
+class Noise(Protocol):
+    """Makes this client's share of the noise of a sum, and counts it."""
+
+    def __call__(
+        self, noisers: Noisers, fraction_bits: int, size: int
+    ) -> tuple[NDArray[np.int64], RecordDict]:
+        """Return the noise (size,) in units of the ring, and what to tell of it in the clear."""
+        ...
+
+
 @dataclass(frozen=True)
 class Summands:
     """What one client contributes.
@@ -51,10 +74,12 @@ class Summands:
     ----------
     arrays : float64 arrays by name; the server gets their sums over the clients only
     clear : records that the server reads in the clear, such as privacy events
+    noise : makes the noise that is added before masking; None adds none
     """
 
     arrays: Mapping[str, Reals]
     clear: RecordDict = field(default_factory=RecordDict)
+    noise: Noise | None = None
 
 
 def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -> None:
@@ -86,14 +111,19 @@ def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -
             # No refusal: the server is to make a new session, and nothing was looked at.
             return Message(_record(NoSession()), reply_to=message)
         mine = summands(message, context)
-        if reserved := {RECORD, VECTOR} & set(mine.clear):
+        clear, noise = dict(mine.clear), None
+        if mine.noise is not None:
+            size = layout_size(layout_of(mine.arrays))
+            noise, told = mine.noise(member.noisers, order.fraction_bits, size)
+            clear |= dict(told)
+        if reserved := {RECORD, VECTOR} & set(clear):
             raise ValueError(f"a clear record must not be called {' or '.join(sorted(reserved))}")
-        vector, beside, clips = member.mask(mine.arrays)
+        vector, beside, clips = member.mask(mine.arrays, noise)
         if clips:
             log.warning("round %d: %d values clipped to the declared range", order.number, clips)
         reply = _answer(member, message, context, beside)
         reply.content[VECTOR] = ArrayRecord({"vector": Array(vector)})
-        for name, record in mine.clear.items():
+        for name, record in clear.items():
             reply.content[name] = record
         return reply
 
@@ -137,6 +167,8 @@ def policy_of(context: Context) -> Policy:
         load_trusted_keys(table) if table else None,
         int(config.get("fewest-clients", FEWEST)),
         float(config.get("fewest-share", SHARE)),
+        float(config.get("colluding", 0.0)),
+        str(config.get("count-noise-of", "signed")),
     )
 
 

@@ -76,7 +76,8 @@ class Order:
     """Server to client, beside the payload: a round, the same to all of its group.
 
     ``personal`` names the payload's records that differ from client to client; ``largest`` is the
-    declared range of values, 0 the widest that fits.
+    declared range of values, 0 the widest that fits; ``stay`` is how many clients must be in the
+    sum, or it is not opened.
     """
 
     session: bytes
@@ -88,6 +89,7 @@ class Order:
     fraction_bits: int
     largest: float
     personal: list[str] = field(default_factory=list)
+    stay: int = 0
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,18 @@ gave their word. So while c < 2 t - h - 1, about a third of the holders, u's vec
 with other honest clients only, at least 2 t - h - 1 - c of them; and where the graph is complete,
 in one sum only, that over one U.
 
+**Noise in the sum** (`privacy.mechanisms.shares`). Where the graph is complete the one sum that
+opens is over a U of at least ``stay`` clients, and no honest one's vector can be taken out of it:
+its masks with the other honest ones would stay. So with c colluding ones at most, the noise of at
+least ``stay - c`` honest clients is in it; `noisers` counts on that many, and on itself alone where
+the graph is not complete, c is not below 2 t - h - 1, or keys are not signed.
+
 For this the client insists: on the neighbour graph it draws itself, from a nonce that covers all
 members' keys; on a threshold of at least two thirds of the holders (its owner may ask for more); on
 its own smallest number of clients, among those who take part and those who stayed; on a round's
-number above all before; on one answer to each stage, in order. What it was told, payload included,
-is in the masks: clients that were told different things do not add up to anything.
+number above all before; on the round's ``stay``; on one answer to each stage, in order. What it was
+told, payload included, is in the masks: clients that were told different things do not add up to
+anything.
 
 Revealed: the sum over U, and who is in it. A round that does not end opens nothing, unless a client
 that was missing answers it later: then two sums over different sets are known (`server`).
@@ -119,6 +126,9 @@ class Policy:
     trusted : public keys of the members by name; None takes keys on the server's word
     fewest : clients, itself included, below which it takes no part
     share : of its holders, the smallest threshold
+    colluding : share of the clients of a sum that it takes for the server's, at least
+    count_on : whose noise in a sum it counts on: that of ``nobody``, of clients with ``signed``
+        keys, of ``anyone``
     entropy : source of random bytes, the operating system's; a test may pass its own
     """
 
@@ -126,6 +136,8 @@ class Policy:
     trusted: signing.TrustedKeys | None = None
     fewest: int = FEWEST
     share: float = SHARE
+    colluding: float = 0.0
+    count_on: str = "signed"
     entropy: shamir.Entropy = secrets.token_bytes
 
     def __post_init__(self) -> None:
@@ -243,6 +255,9 @@ class Member:
         # Whatever is left of a round that did not end is gone, its seeds too.
         self._advance(unpack(state.peers, "peers"), state.number + 1)
         state.forget_round()
+        if not 0 <= order.stay <= len(participants):
+            raise Refused(f"{order.stay} of {len(participants)} clients cannot stay")
+        state.stay = order.stay
         state.number, state.threshold = order.number, self._threshold(order, len(participants))
         peers = neighbours_of(
             state.index, participants, order.neighbours, graph_nonce(state.directory)
@@ -272,8 +287,32 @@ class Member:
             )
         return order.threshold
 
-    def mask(self, arrays: Mapping[str, Reals]) -> tuple[Words, Masked, int]:
-        """Return the masked vector, what goes with it, and how many values were clipped."""
+    def noisers(self, colluding: float = 0.0, *, anyone: bool = False) -> int:
+        """Return how many clients' noise, its own included, is in any sum of this round that opens.
+
+        Parameters
+        ----------
+        colluding : share of the clients that the run declares as the server's; the larger of this
+            and the owner's counts, rounded down to whole clients
+        anyone : count on every client that takes part, whatever the owner says: in a simulation
+        """
+        state, count_on = self.state, "anyone" if anyone else self.policy.count_on
+        if count_on == "nobody" or (count_on == "signed" and self.policy.trusted is None):
+            return 1
+        clients = len(state.participants) // 4
+        bad = math.floor(max(colluding, self.policy.colluding) * clients + 1e-9)
+        complete = len(state.peers) // 4 == clients - 1
+        if not complete or bad >= 2 * state.threshold - clients - 1:
+            return 1
+        return max(1, state.stay - bad)
+
+    def mask(
+        self, arrays: Mapping[str, Reals], noise: NDArray[np.int64] | None = None
+    ) -> tuple[Words, Masked, int]:
+        """Return the masked vector, what goes with it, and how many values were clipped.
+
+        ``noise`` is added first, in units of the ring.
+        """
         state = self.state
         if not state.context or state.stage != Stage.ORDER:
             raise Refused("no round was begun, or its vector was already masked")
@@ -281,6 +320,8 @@ class Member:
         pairs = self._pair_secrets(peers)
         secret, shares = shamir.draw(len(peers) + 1, state.threshold, self.policy.entropy)
         vector, clips = flatten(arrays, self._ring)
+        if noise is not None:
+            vector = vector + noise.view(np.uint64)  # modulo 2^64, as the sum
         seeds = [pair[:SEED_BYTES] for pair in pairs]
         add_masks(
             Masker(vector.size), vector, state.index, secret, dict(zip(peers, seeds, strict=True))
@@ -305,10 +346,11 @@ class Member:
         survivors = set(unpack(roll.survivors, "survivors"))
         if strangers := sorted(survivors - set(unpack(state.participants, "participants"))):
             raise BadMessage(f"clients {strangers} are in the sum, who take no part")
-        if state.index not in survivors or len(survivors) < self.policy.fewest:
+        fewest = max(self.policy.fewest, state.stay)
+        if state.index not in survivors or len(survivors) < fewest:
             raise Refused(
                 f"a sum of {len(survivors)} clients, perhaps without this one; this device wants "
-                f"at least {self.policy.fewest}"
+                f"at least {fewest}"
             )
         peers = unpack(state.peers, "peers")
         kept = [peer for peer in peers if peer in survivors]
@@ -417,7 +459,8 @@ def context_of(order: Order, directory: bytes, payload: bytes) -> bytes:
     if len(payload) != DIGEST_BYTES:
         raise ValueError(f"a payload's hash has {DIGEST_BYTES} bytes, not {len(payload)}")
     told = (order.number, order.group, hashlib.sha256(order.participants).digest())
-    terms = (order.neighbours, order.threshold, order.fraction_bits, float(order.largest).hex())
+    scale = (order.fraction_bits, float(order.largest).hex())
+    terms = (order.neighbours, order.threshold, *scale, order.stay)
     content = joined("trellis secagg 2", "round", directory, *told, *terms, payload)
     return hashlib.sha256(content + joined(*order.personal)).digest()
 

@@ -113,6 +113,7 @@ class ServerRound:
     group : its label
     ring : fraction bits and range; the number of clients is that of the participants
     personal : names of the payload's records that differ from client to client
+    stay : how many must be in the sum
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class ServerRound:
         group: str = "",
         ring: Ring | None = None,
         personal: tuple[str, ...] = (),
+        stay: int = 0,
     ) -> None:
         if len(participants) != plan.clients:
             raise ValueError(
@@ -144,6 +146,7 @@ class ServerRound:
             given.fraction_bits,
             float(given.largest),
             sorted(personal),
+            stay,
         )
         self.graph = neighbours(self.participants, plan.neighbours, graph_nonce(session.hash))
         self._vectors: dict[int, Words] = {}
@@ -194,6 +197,12 @@ class ServerRound:
         self.survivors = sorted(self._vectors)
         self._enough(self.survivors, "sent a masked vector")
         missing = set(self.participants) - set(self.survivors)
+        if len(self.survivors) < self.order.stay:
+            raise Again(
+                f"{len(self.survivors)} clients are left, {self.order.stay} must stay, whose noise "
+                "the others count on; nothing was revealed",
+                {c: refused.get(c, "it sent no masked vector") for c in missing},
+            )
         for client in self.survivors:
             kept = sum(peer not in missing for peer in self.graph[client]) + 1
             if kept < self.plan.threshold:

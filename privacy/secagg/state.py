@@ -44,6 +44,7 @@ class ClientState:
     participants, peers, survivors : packed; who takes part, this client's neighbours, who is left
     threshold : t of the round
     own_share : of its self seed
+    stay : how many must be left in the round
     """
 
     session: bytes
@@ -63,10 +64,11 @@ class ClientState:
     survivors: bytes = b""
     threshold: int = 0
     own_share: bytes = b""
+    stay: int = 0
 
     def forget_round(self) -> None:
         """Go back to waiting for an order; the number stays."""
-        self.stage, self.threshold = Stage.ORDER, 0
+        self.stage, self.threshold, self.stay = Stage.ORDER, 0, 0
         self.context = self.participants = self.peers = self.survivors = self.own_share = b""
 
     def to_bytes(self) -> bytes:

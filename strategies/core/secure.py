@@ -20,6 +20,7 @@ channels.
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +41,7 @@ from privacy.secagg.client import (
     VECTOR,
 )
 from privacy.secagg.errors import Again, BadMessage, SecAggError
-from privacy.secagg.graph import plan
+from privacy.secagg.graph import Plan, least_threshold, plan
 from privacy.secagg.messages import Advert, Agreed, M, Masked, Met, Opened, parse, to_fields
 from privacy.secagg.protocol import FEWEST
 from privacy.secagg.ring import Layout, Ring
@@ -72,6 +73,8 @@ class SecureAnswers:
     failures : why a client failed, by client; one that failed after its vector had come is in
         ``survivors`` as well
     clear : what survivors sent in the clear, by client
+    sent : what came in the clear with any masked vector, opened or not, in order: releases among it
+        are made, whatever became of the sum
     error : why there is no sum; empty where there is one
     """
 
@@ -79,6 +82,7 @@ class SecureAnswers:
     survivors: list[int] = field(default_factory=list)
     failures: dict[int, str] = field(default_factory=dict)
     clear: dict[int, RecordDict] = field(default_factory=dict)
+    sent: list[tuple[int, RecordDict]] = field(default_factory=list)
     error: str = ""
     bytes_up: int = 0
     bytes_down: int = 0
@@ -116,6 +120,9 @@ class SecureSum:
         refuse fewer than that
     threshold : how many holders give a client's secret back; 0 chooses two thirds, and devices
         refuse fewer
+    noisy : clients add noise and count on that of others: everyone shares masks with everyone, and
+        a sum opens only where all but a share ``dropout`` of the clients are in it
+    dropout, colluding : shares of the clients that may drop out, and that may be the server's
     """
 
     def __init__(
@@ -124,7 +131,12 @@ class SecureSum:
         neighbours: int = 0,
         threshold: int = 0,
         largest: float = 0.0,
+        *,
+        noisy: bool = False,
+        dropout: float = 0.0,
+        colluding: float = 0.0,
     ) -> None:
+        self.noisy, self.dropout, self.colluding = noisy, dropout, colluding
         self.ring = Ring(fraction_bits, 1, largest)
         self.neighbours, self.threshold = neighbours, threshold
         self._session: Session | None = None
@@ -313,7 +325,7 @@ class SecureSum:
                     group.answers.error = stages.no_sum(group, str(error))
 
         def begin(group: _Group) -> None:
-            chosen = plan(max(len(group.left), 2), self.neighbours, self.threshold)
+            chosen, stay = self._plan(max(len(group.left), 2))
             if len(group.left) < FEWEST:
                 raise SecAggError(f"{len(group.left)} clients are left; the threshold is {FEWEST}")
             group.turn = ServerRound(
@@ -321,6 +333,7 @@ class SecureSum:
                 group=group.label,
                 ring=self.ring,
                 personal=personal,
+                stay=stay,
             )
             group.answers.error, group.answers.clear = "", {}
 
@@ -349,6 +362,17 @@ class SecureSum:
 
         each(close)
         return again
+
+    def _plan(self, clients: int) -> tuple[Plan, int]:
+        """Return neighbours and threshold for a sum over ``clients``, and how many must stay."""
+        if not self.noisy:
+            return plan(clients, self.neighbours, self.threshold), 0
+        bad = math.floor(self.colluding * clients + 1e-9)
+        # Devices count on others' noise only where bad < 2 threshold - clients - 1.
+        least = max(self.threshold, least_threshold(clients), (clients + 1 + bad) // 2 + 1)
+        chosen = plan(clients, clients - 1, min(least, clients))
+        lost = math.floor(self.dropout * clients + 1e-9)
+        return chosen, max(chosen.threshold, clients - lost)
 
     def _restarted(self, stages: _Stages, session: Session) -> None:
         """Stop the round for new keys, unless the clients that ask for them do so all the time."""
@@ -380,9 +404,11 @@ class SecureSum:
                 raise BadMessage("no masked vector in the reply")
             group = asked[client]
             group.round.take_masked(client, _read(Masked, reply), arrays["vector"])
-            group.answers.clear[client] = RecordDict(
+            clear = RecordDict(
                 {name: record for name, record in reply.items() if name not in (RECORD, VECTOR)}
             )
+            group.answers.clear[client] = clear
+            group.answers.sent.append((client, clear))
 
         stages.ask(f"train.{MASKED}", asked, content, take)
 

@@ -2,26 +2,31 @@
 
 That is what secure aggregation can serve: with ``secure`` given, clients' replies reach the server
 masked and it learns the sum over the clients that answered, and who they were, but no single reply.
+With ``SecureSum(noisy=True)`` devices add noise before they mask (`apps.common.private.noisy_sum`), and the
+sum itself is a counted release.
 A rule that needs single replies (a median, the distances of (20) in consensus-graph) is no
 `SumStrategy` and cannot be given one.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
+
+from privacy.accounting.events import PrivacyEvent
 
 from . import wire
 from .base import BadReply, Row, StudyError, StudyStrategy
 from .exchange import Answers
 from .rules import FEWEST
-from .secure import SecureSum
+from .secure import SecureAnswers, SecureSum
 
 Summands = dict[str, NDArray[np.float64]]
 
@@ -29,6 +34,21 @@ Summands = dict[str, NDArray[np.float64]]
 def add_up(replies: Sequence[Summands], names: Iterable[str]) -> Summands:
     """Return the named arrays of all replies, added up in the order of the replies."""
     return {name: np.sum([reply[name] for reply in replies], axis=0) for name in names}
+
+
+def noise_in(found: SecureAnswers) -> float:
+    """Return the standard deviation of the noise in an entry of a sum, by its clients' own word.
+
+    For shrinkage, forecasts and warnings: nothing checks that a client really added its share.
+    """
+    variance = 0.0
+    for client in found.survivors:
+        for key, record in found.clear.get(client, RecordDict()).items():
+            if key.startswith("privacy.") and isinstance(record, ConfigRecord):
+                event = PrivacyEvent.from_record(dict(record))
+                if event.mechanism == "summed-gaussian":
+                    variance += event.sigma**2 / event.noisers
+    return math.sqrt(variance)
 
 
 class SumStrategy(StudyStrategy[Summands]):
@@ -52,6 +72,8 @@ class SumStrategy(StudyStrategy[Summands]):
     def __init__(self, *args: Any, secure: SecureSum | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.secure = secure
+        # Of one entry of the last sum: the standard deviation of its noise, by the clients' word.
+        self.noise = 0.0
 
     @abstractmethod
     def layout(self) -> dict[str, tuple[int, ...]]:
@@ -108,8 +130,9 @@ class SumStrategy(StudyStrategy[Summands]):
         self._check(found.total)
         answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
         self._note_failures(server_round, answers)
-        for client, content in found.clear.items():
+        for client, content in found.sent:
             self._enter_releases(client, content)
+        self.noise = noise_in(found)
         metrics = self.update_from_sum(server_round, found.total, found.survivors)
         return self._row(answers, found.survivors, metrics)
 

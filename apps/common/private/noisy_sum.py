@@ -1,0 +1,161 @@
+"""A device's part of a noisy secure sum: its share of the noise, and its own account of it.
+
+    def summands(message, context):
+        ...
+        return noisy(context, config, {"total": x}, what="...", sensitivity=D, ratio=r)
+
+    register(app, summands)
+
+The server sees the sum over the clients that stay, with the noise of one central mechanism, and no
+summand. What a device trusts for that: that as many others as it counts on add their share and do
+not tell it to the server. It does not take the server's word for how many these are
+(`privacy.secagg.protocol.Member.noisers`): they are clients whose signed keys its owner has listed,
+less the share that the owner or the run takes for the server's, whichever is more; and a sum that
+fewer are in is not opened, by its own refusal. Without signed keys it counts on itself alone and
+adds the whole noise, unless its owner says ``count-noise-of = "anyone"``, which holds against a
+server that only looks. In a simulation all clients count, and noise comes from the seed.
+
+Every vector that is masked is a release, whether its sum opens or not, and has fresh noise: the
+same noise in two sums over different sets would cancel. It is entered in the device's ledger before
+it is drawn. A run that asks for more releases than it declared, or for more than its epsilon, is
+refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, RecordDict
+from numpy.typing import NDArray
+
+from apps.common.node import Node
+from apps.common.seeds import generator
+from apps.common.settings import StudyConfig
+from apps.common.tables import DataError
+from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from privacy.accounting.events import PrivacyEvent
+from privacy.accounting.sampled import spent
+from privacy.mechanisms.noise import fresh_noise
+from privacy.mechanisms.shares import Share, plan_share
+from privacy.secagg.client import Noisers, Summands
+
+Array = NDArray[np.float64]
+
+_COUNT = "sum-releases"
+_LEAST_EPSILON = 1e-12  # of one event; an event must claim something
+
+
+def noisy(
+    context: Context,
+    config: StudyConfig,
+    arrays: Mapping[str, Array],
+    *,
+    what: str,
+    sensitivity: float,
+    ratio: float,
+    server_round: int = 0,
+    sampling: float = 1.0,
+    releases: int = 1,
+) -> Summands:
+    """Return what a client adds to a noisy sum.
+
+    Parameters
+    ----------
+    context, config : of the message that is answered
+    arrays : float64, by name; all of them get one noise, entry by entry. A part that is scaled up
+        has more of the budget; the server scales it back
+    what : what is released, in words
+    sensitivity : l2 distance, all arrays together, that replacing one record moves them at most.
+        With ``sampling``: twice the largest norm of one record's term
+    ratio : sensitivity over noise that one release may have, see `privacy.accounting.sampled`
+    server_round : for the ledger
+    sampling : how likely a record is in the batch, where batches are drawn in secret on the device
+    releases : how many releases of ``what`` a run makes at most, those of rounds made again too
+    """
+    task = _Task(context, config, what, sensitivity, ratio, server_round, sampling, releases)
+    return Summands(arrays, noise=task.noise)
+
+
+@dataclass(frozen=True)
+class _Task:
+    context: Context
+    config: StudyConfig
+    what: str
+    sensitivity: float
+    ratio: float
+    server_round: int
+    sampling: float
+    releases: int
+
+    def noise(
+        self, noisers: Noisers, fraction_bits: int, size: int
+    ) -> tuple[NDArray[np.int64], RecordDict]:
+        """Return this client's share of the noise, counted, and the event in the clear."""
+        context, node = self.context, Node.of(self.context)
+        number = self._number()
+        share = self._share(
+            noisers(self.config.colluding, anyone=node.simulated), fraction_bits, size
+        )
+        event = self._event(share, number)
+        if node.simulated:
+            seed = int(context.run_config["seed"])
+            drawn = share.draw(generator(seed, f"sum noise {self.what}", node.partition, number))
+        else:
+            drawn = self._on_device(share, event, node)
+        known = context.state.config_records.get(_COUNT, ConfigRecord())
+        context.state[_COUNT] = ConfigRecord({**known, self.what: number})
+        return drawn, RecordDict({f"privacy.{event.name}": ConfigRecord(event.as_record())})
+
+    def _number(self) -> int:
+        """Return the number of this release, from 1; refuse those beyond the declared ones."""
+        known = self.context.state.config_records.get(_COUNT, ConfigRecord())
+        number = int(known.get(self.what, 0)) + 1  # type: ignore[arg-type]
+        if number > self.releases:
+            raise PrivacyRefused(
+                f"{self.what}: the run declares {self.releases} releases, and this would be number "
+                f"{number}"
+            )
+        return number
+
+    def _share(self, noisers: int, fraction_bits: int, size: int) -> Share:
+        try:
+            return plan_share(
+                *(fraction_bits, self.ratio, self.sensitivity, size, noisers),
+                sampled=self.sampling < 1.0,
+            )
+        except (ValueError, ArithmeticError) as error:
+            raise PrivacyRefused(
+                f"{self.what}: no noise for a sum of {size} numbers: {error}"
+            ) from None
+
+    def _event(self, share: Share, number: int) -> PrivacyEvent:
+        delta = self.config.delta
+        epsilon = spent(share.ratio, 1, delta, self.sampling)
+        return PrivacyEvent(
+            name=f"sum-{self.what}-{number}"[:500],
+            what=self.what,
+            round=self.server_round,
+            epsilon=max(epsilon, _LEAST_EPSILON),
+            delta=delta,
+            sigma=share.sigma,
+            sensitivity=share.sensitivity,
+            mechanism="summed-gaussian",
+            noisers=share.noisers,
+            sampling=self.sampling,
+        )
+
+    def _on_device(self, share: Share, event: PrivacyEvent, node: Node) -> NDArray[np.int64]:
+        """Draw the noise from the operating system, after the device's ledger has taken it."""
+        if node.state_path is None:
+            raise DataError(
+                f"{node.name}: no folder for its ledger; set state-path in --node-config"
+            )
+        ledger = DeviceLedger(node.state_path, Policy.from_node_config(self.context.node_config))
+        name = secrets.token_hex(12)  # a release of its own, each time
+        ledger.reserve(replace(event, name=name), (self.config.epsilon, self.config.delta))
+        drawn = share.draw(fresh_noise())
+        ledger.commit(name)
+        return drawn
