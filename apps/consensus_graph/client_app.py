@@ -34,7 +34,7 @@ from strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
 from .data import client_table
-from .private.device import own_graph, sum_of
+from .private.device import check_budget, own_graph, sum_of
 from .problem import Vector, objective
 from .release import load_momentum, paper_noise, release_statistic, save_momentum
 from .solver import accelerated_steps, solve
@@ -50,6 +50,7 @@ def enrol(message: Message, context: Context) -> Message:
     config = ConsensusGraphConfig.from_run_config(context.run_config)
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = permitted(config, node, context)
+    check_budget(config, node, policy)
     table = client_table(config, seed, node)
     if not (config.sums or config.at_home):
         # While the data is at hand: no later message needs to read it.

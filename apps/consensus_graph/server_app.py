@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from strategies.consensus_graph.baselines import AveragedGraph, IndependentGraph
 from strategies.consensus_graph.exact import ReleasedStatistics
 from strategies.consensus_graph.private import AloneAtHome, PrivateConsensus, Shared
 from strategies.consensus_graph.strategy import ConsensusGraph
+from strategies.core.base import Client
 from strategies.core.secure import SecureSum
 
 from .config import ConsensusGraphConfig
@@ -60,6 +61,8 @@ def main(grid: Grid, context: Context) -> None:
         log.warning(note)
     strategy = build_strategy(config, run.strategy_arguments())
     strategy.evaluate = partial(_evaluate, config, run.seed, strategy)
+    if config.sums:
+        strategy.on_enrolled = partial(_foretell, config, run.result)
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
         names = [client.name for client in strategy.clients]
@@ -198,15 +201,20 @@ def _warnings(config: ConsensusGraphConfig) -> list[str]:
             "privacy='paper' is NOT PRIVATE: Theorem 3 noises only the last gradient step, and the "
             "raw data leaves through the others. Use privacy='sound'."
         ]
-    if config.privacy != "sound" or config.at_home and not config.sums:
-        return []
-    if config.sums:
-        counts = config.signal_counts()  # of synthetic data; a report has the clients' own
-        return [] if config.epsilon > 1.0 else [forecast_of(config, counts, config.nodes).text()]
-    if config.epsilon <= 1.0:
+    each = config.privacy == "sound" and not config.sums and not config.at_home
+    if each and config.epsilon <= 1.0:
         return [
             f"epsilon={config.epsilon:g} with release='each': with up to a thousand signals and a "
-            "handful of clients, no mechanism beat learning alone in relative error. "
-            + EACH_ADVICE
+            "handful of clients, no mechanism beat learning alone in relative error. " + EACH_ADVICE
         ]
     return []
+
+
+def _foretell(
+    config: ConsensusGraphConfig, result: RunResult, clients: Sequence[Client]
+) -> None:
+    """Say what to expect, from what enrolment told, before anything is released."""
+    counts = [client.count for client in clients]
+    text = forecast_of(config, counts, len(clients[0].variables)).text()
+    result.notes.append(text)
+    log.info(text)

@@ -46,7 +46,8 @@ _HALF_SIGNALS = 25.0
 _MOST_ERRORS = 2.0
 # Held-out graphs get a faint complete graph on top: none gives a signal no chance at all.
 _FAINT = 0.05
-_TOLERANCE = 1e-8
+_FOLD_TOLERANCE = 1e-8  # folds are compared only; the graph itself is solved to the end
+_LEAST_ROUGHNESS = 1e-30  # of a fold, where its mean over all signals is of order 1
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def personal_graph(
     shared = consensus if consensus is not None else np.zeros(z.size)
     scores = held_out(unit, shared, alpha, pulls)
     best = choose(scores, errors_allowed(noise, len(unit)))
-    w = _fit(z, shared, alpha, pulls[best], len(unit))
+    w = _fit(z, shared, alpha, pulls[best], len(unit), tolerance=1e-12)
     target = _scaled(shared, z, alpha, _ridge(z, alpha, len(unit)))
     distance = float(np.linalg.norm(w - target) / np.linalg.norm(w))
     gain = float(np.mean(scores[best] - scores[0]))
@@ -148,7 +149,7 @@ def log_likelihood(w: Vector, signals: Matrix) -> Vector:
     d = laplacian.shape[0]
     log_determinant = float(np.linalg.slogdet(laplacian + 1.0 / d)[1])
     roughness = np.sum((signals @ laplacian) * signals, axis=1)
-    mean = max(float(np.mean(roughness)), np.finfo(np.float64).tiny)
+    mean = max(float(np.mean(roughness)), _LEAST_ROUGHNESS)
     scale = (d - 1) / mean
     found = 0.5 * (log_determinant + (d - 1) * np.log(scale)) - 0.5 * scale * roughness
     return np.asarray(found, dtype=np.float64)
@@ -160,12 +161,19 @@ def laplacian_of(w: Vector) -> Matrix:
     return np.asarray(np.diag(matrix.sum(axis=1)) - matrix, dtype=np.float64)
 
 
-def _fit(z: Vector, consensus: Vector, alpha: float, pull: float, count: int) -> Vector:
+def _fit(
+    z: Vector,
+    consensus: Vector,
+    alpha: float,
+    pull: float,
+    count: int,
+    tolerance: float = _FOLD_TOLERANCE,
+) -> Vector:
     beta = _ridge(z, alpha, count)
     if pull == 0.0:
-        return solve(z, alpha, beta, tolerance=_TOLERANCE).w
+        return solve(z, alpha, beta, tolerance=tolerance).w
     target = _scaled(consensus, z, alpha, beta)
-    return solve(z, alpha, beta, 4.0 * beta * pull, target, tolerance=_TOLERANCE).w
+    return solve(z, alpha, beta, 4.0 * beta * pull, target, tolerance=tolerance).w
 
 
 def _ridge(z: Vector, alpha: float, count: int) -> float:

@@ -24,7 +24,9 @@ from sim.grid import LocalGrid
 from strategies.core import wire
 
 STUDY = "consensus-graph"
-SOUND = {"privacy": "sound", "epsilon": 2.0, "delta": 1e-6, "nodes": 6, "clients": 3}
+SOUND = {
+    "privacy": "sound", "release": "each", "epsilon": 2.0, "delta": 1e-6, "nodes": 6, "clients": 3,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("extra", [{}, {"local-steps": 7, "rounds": 30}, {"rounds": 2}])
