@@ -1,4 +1,4 @@
-"""``trellis device``: what the owner of a device sees: its policy, its ledger, its log."""
+"""``trellis device``: what a device's owner sees: its policy, its ledger, its log, its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "device", help="what a device's owner allows, what was spent on what, what happened"
     )
-    parts = parser.add_subparsers(required=True, metavar="policy|ledger|log")
+    parts = parser.add_subparsers(required=True, metavar="policy|ledger|log|result")
     policy = parts.add_parser("policy", help="check a policy file and say it in words")
     policy.add_argument("path", type=Path, help="the policy's TOML, or the device's state-path")
     policy.add_argument(
@@ -32,6 +32,11 @@ def add(commands: Any) -> None:
     log.add_argument("--last", type=int, default=20, help="how many lines, 20 by default")
     log.add_argument("--traces", action="store_true", help="with the traces of errors")
     log.set_defaults(act=act_log)
+    result = parts.add_parser(
+        "result", help="what runs have left on the device, for its owner only"
+    )
+    result.add_argument("state", type=Path, help="the device's state-path")
+    result.set_defaults(act=act_result)
 
 
 def act_policy(options: argparse.Namespace, console: Console) -> int:
@@ -101,6 +106,24 @@ def act_log(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def act_result(options: argparse.Namespace, console: Console) -> int:
+    """Say which results of its own a device has kept, oldest first, and where."""
+    import numpy as np
+
+    _there(options.state)
+    pages = sorted(
+        options.state.glob("results/*/result.html"), key=lambda path: path.stat().st_mtime
+    )
+    if not pages:
+        _say(console, f"no results in {options.state}: runs with personal='device' leave them here")
+    for page in pages:
+        with np.load(page.parent / "result.npz", allow_pickle=False) as arrays:
+            shapes = [f"{name} {arrays[name].shape}" for name in arrays.files]
+        _say(console, f"run {page.parent.name}: {page}")
+        _say(console, f"  arrays in result.npz: {', '.join(shapes)}")
+    return 0
+
+
 def in_words(config: Mapping[str, Any]) -> list[str]:
     """Return what a policy allows, a sentence a line; ``config`` as in a node config."""
     from privacy.device.policy import Policy
@@ -132,7 +155,15 @@ def in_words(config: Mapping[str, Any]) -> list[str]:
 def _sums(config: Mapping[str, Any]) -> str:
     fewest, share = config.get("fewest-clients", 3), config.get("fewest-share", 2 / 3)
     peers = config.get("trusted-keys", "the server's word")
-    return f"of at least {fewest} clients, threshold {share:.3g} of the holders, keys by {peers}"
+    counted = config.get("count-noise-of", "signed")
+    if counted == "signed" and "trusted-keys" not in config:
+        counted = "nobody (no trusted-keys)"
+    colluding = float(config.get("colluding", 0.0))
+    doubt = f", less {colluding:.0%} of the clients at least" if colluding else ""
+    return (
+        f"of at least {fewest} clients, threshold {share:.3g} of the holders, keys by {peers}; "
+        f"counts on the noise of: {counted}{doubt}"
+    )
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -85,23 +85,28 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
     from apps.pages.report import write_index
 
     from . import USER_ERRORS
+    from .showcase import COST_HEADERS, SHOWCASES, Showcase, cost_rows
 
     out = (options.out or Path("results")).resolve()
+    seed, engine = 1 if options.seed is None else options.seed, options.engine
     results, failed = [], 0
     with LiveDisplay(console) as display, listening(display):
         for study in apps.STUDIES:
-            try:
-                seed = 1 if options.seed is None else options.seed
-                results.append(run(study, engine=options.engine, seed=seed, out=out / study))
-                display.finish(study)
-            except USER_ERRORS as error:  # the others go on
-                failed += 1
-                console.print(f"[red]{study} failed:[/] {_escape(str(error))}")
-                if (out / study / "run.json").is_file():
-                    results.append(RunResult.load(out / study))
+            for suffix, settings in SHOWCASES.get(study, Showcase()).runs.items():
+                folder = out / f"{study}{suffix}"
+                try:
+                    results.append(run(study, settings, engine=engine, seed=seed, out=folder))
+                    display.finish(study)
+                except USER_ERRORS as error:  # the others go on
+                    failed += 1
+                    console.print(f"[red]{study} failed:[/] {_escape(str(error))}")
+                    if (folder / "run.json").is_file():
+                        results.append(RunResult.load(folder))
     _show(console, results)
     words = {study: wording(study) for study in apps.STUDIES}
-    path = write_index(results, out / "index.html", words)
+    costs = cost_rows(results, words)
+    _show_costs(console, costs)
+    path = write_index(results, out / "index.html", words, (COST_HEADERS, costs))
     console.print(f"report: {path}", soft_wrap=True)
     return 1 if failed else 0
 
@@ -131,6 +136,20 @@ def _show(console: Console, results: Sequence[RunResult]) -> None:
     for result in results:
         if result.folder is not None:
             console.print(f"kept in {result.folder}", soft_wrap=True)
+
+
+def _show_costs(console: Console, rows: Sequence[tuple[str, ...]]) -> None:
+    """Print what privacy cost, study by study."""
+    from rich.table import Table
+
+    from .showcase import COST_HEADERS
+
+    table = Table(title="What privacy cost")
+    for header in COST_HEADERS:
+        table.add_column(header)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
 
 
 def _privacy(ledger: Mapping[str, Any]) -> str:

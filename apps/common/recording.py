@@ -15,6 +15,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid
 
 from apps import study_module
+from apps.common.private.notes import sum_notes
 from apps.common.progress import publish
 from apps.common.results import RunResult
 from apps.common.seeds import generator
@@ -130,6 +131,7 @@ class StudyRun(Generic[Config]):
                 f"Stopped at rounds={self.config.rounds} with {strategy.shortfall()}, "
                 f"above tolerance={self.config.tolerance:g}: raise rounds for a converged result."
             )
+        result.notes += sum_notes(self.ledger, [client.name for client in strategy.clients])
         result.notes += [f"A device refused to take part: {text}" for text in strategy.refusals]
         for client in strategy.clients:
             if client.failures:

@@ -60,6 +60,11 @@ _CLIENT_COLUMNS = {
     "failures": "failed or rejected",
 }
 _USUAL = Wording()
+_COSTS = (
+    "Each study ran twice on the same data: open, and with noise such that the whole run spends "
+    "the epsilon shown. In a simulation noise comes from the seed and protects nobody: this is "
+    "what it would cost. Learning alone is what a client reaches without any federation."
+)
 
 
 def write_report(
@@ -99,11 +104,15 @@ def write_report(
 
 
 def write_index(
-    results: Sequence[RunResult], path: Path, wordings: Mapping[str, Wording] | None = None
+    results: Sequence[RunResult],
+    path: Path,
+    wordings: Mapping[str, Wording] | None = None,
+    costs: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None,
 ) -> Path:
     """Write the table of several runs, with links to the report of each.
 
-    ``wordings`` has what the studies call their numbers, by the studies' names.
+    ``wordings`` has what the studies call their numbers, by the studies' names; ``costs`` headers
+    and rows of what privacy cost.
     """
     rows = []
     for result in results:
@@ -129,6 +138,9 @@ def write_index(
     summary = f"{len(results) - len(failed)} of {len(results)} runs without failure"
     headers = ["study", "status", "result", "rounds", "time", "sent up", "sent down", "privacy"]
     blocks: list[Block] = [Table(headers, rows, stack=True)]
+    if costs is not None and costs[1]:
+        table = Table(list(costs[0]), [list(row) for row in costs[1]], stack=True)
+        blocks.append(Section("What privacy cost", [Paragraph(_COSTS), table]))
     if failed:
         errors: list[Block] = []
         for result in failed:

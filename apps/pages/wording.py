@@ -31,10 +31,15 @@ class Wording:
     ----------
     labels : what its metrics and headline numbers are called, before `LABELS`
     headline : the numbers that the index of several runs shows, in this order; all where empty
+    measure : the headline number by which runs are compared, open and private; none where empty.
+        What learning alone reaches is ``alone-`` and its name, where a run knows it
+    lower_is_better : whether a smaller measure is the better one
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     headline: Sequence[str] = ()
+    measure: str = ""
+    lower_is_better: bool = False
 
     def label(self, name: str) -> str:
         """Return what a metric or headline number is called."""

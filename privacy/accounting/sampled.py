@@ -70,10 +70,14 @@ def spent_by(releases: Mapping[tuple[float, float], int], delta: float, rho: flo
         n * ratio**2 for (ratio, sampling), n in releases.items() if sampling >= 1.0
     )
     sampled = {key: n for key, n in releases.items() if key[1] < 1.0}
+    # Whatever the sampling: a mixture over its coin is at most the release without it.
+    plain = zcdp_epsilon(
+        whole + 0.5 * math.fsum(n * ratio**2 for (ratio, _), n in sampled.items()), delta
+    )
     if not sampled:
-        return zcdp_epsilon(whole, delta)
+        return plain
     renyi = whole * ORDERS + sum(n * replace_divergence(*key) for key, n in sampled.items())
-    return _epsilon(renyi, delta)
+    return min(plain, _epsilon(renyi, delta))
 
 
 def ratio_for(epsilon: float, delta: float, releases: int = 1, sampling: float = 1.0) -> float:

@@ -104,6 +104,31 @@ class _Group:
         return self.turn
 
 
+def noisy_plan(
+    clients: int, dropout: float, colluding: float, threshold: int = 0
+) -> tuple[Plan, int]:
+    """Return the plan of a noisy sum over ``clients``, and how many of them must stay."""
+    bad = math.floor(colluding * clients + 1e-9)
+    # Devices count on others' noise only where bad < 2 threshold - clients - 1.
+    least = max(threshold, least_threshold(clients), (clients + 1 + bad) // 2 + 1)
+    chosen = plan(clients, clients - 1, min(least, clients))
+    lost = math.floor(dropout * clients + 1e-9)
+    return chosen, max(chosen.threshold, clients - lost)
+
+
+def expected_noisers(clients: int, dropout: float, colluding: float) -> int:
+    """Return how many clients' noise each of ``clients`` counts on in a noisy sum.
+
+    What `privacy.secagg.protocol.Member.noisers` gives where all keys are signed, or in a
+    simulation: for forecasts, and experiments without messages.
+    """
+    if clients < FEWEST:
+        return 1
+    return max(
+        1, noisy_plan(clients, dropout, colluding)[1] - math.floor(colluding * clients + 1e-9)
+    )
+
+
 class _Restarted(Exception):
     """Some clients have lost their keys; everyone needs new ones."""
 
@@ -367,12 +392,7 @@ class SecureSum:
         """Return neighbours and threshold for a sum over ``clients``, and how many must stay."""
         if not self.noisy:
             return plan(clients, self.neighbours, self.threshold), 0
-        bad = math.floor(self.colluding * clients + 1e-9)
-        # Devices count on others' noise only where bad < 2 threshold - clients - 1.
-        least = max(self.threshold, least_threshold(clients), (clients + 1 + bad) // 2 + 1)
-        chosen = plan(clients, clients - 1, min(least, clients))
-        lost = math.floor(self.dropout * clients + 1e-9)
-        return chosen, max(chosen.threshold, clients - lost)
+        return noisy_plan(clients, self.dropout, self.colluding, self.threshold)
 
     def _restarted(self, stages: _Stages, session: Session) -> None:
         """Stop the round for new keys, unless the clients that ask for them do so all the time."""

@@ -2,10 +2,9 @@
 
 That is what secure aggregation can serve: with ``secure`` given, clients' replies reach the server
 masked and it learns the sum over the clients that answered, and who they were, but no single reply.
-With ``SecureSum(noisy=True)`` devices add noise before they mask (`apps.common.private.noisy_sum`), and the
-sum itself is a counted release.
-A rule that needs single replies (a median, the distances of (20) in consensus-graph) is no
-`SumStrategy` and cannot be given one.
+With ``SecureSum(noisy=True)`` devices add noise before they mask, and the sum itself is a counted
+release (`apps.common.private.noisy_sum`). A rule that needs single replies (a median, the distances
+of (20) in consensus-graph) is no `SumStrategy` and cannot be given one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+"""What a reader of a result must know about the noise in its sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from privacy.accounting.events import PrivacyEvent
+from privacy.accounting.ledger import Ledger
+
+# Below, nobody would notice.
+_WORTH_SAYING = 1.02
+
+
+def sum_notes(ledger: Ledger, clients: Sequence[str]) -> list[str]:
+    """Return how much more noise a run's sums have than the claim needs, and why."""
+    shares = {name: _summed(ledger.events(name)) for name in clients}
+    there = {name: event for name, event in shares.items() if event is not None}
+    if not there:
+        return []
+    alone = sorted(name for name, event in there.items() if event.noisers == 1)
+    notes = []
+    if alone:
+        some = ", ".join(alone[:5]) + (", ..." if len(alone) > 5 else "")
+        notes.append(
+            f"{len(alone)} of {len(there)} clients counted on no noise but their own ({some}): a "
+            "device counts on others whose signed keys its owner has listed (trusted-keys), or on "
+            "anyone where the owner says so (count-noise-of). Each of these added the whole noise."
+        )
+    variance = math.fsum(event.sigma**2 / event.noisers for event in there.values())
+    needed = max(event.sigma for event in there.values())
+    if (excess := math.sqrt(variance) / needed) > _WORTH_SAYING:
+        notes.append(
+            f"The sums have {excess:.2f} times the noise that the claim needs, so that it also "
+            "holds where clients drop out or work with the server (dropout, colluding)."
+        )
+    return notes
+
+
+def _summed(events: Sequence[PrivacyEvent]) -> PrivacyEvent | None:
+    """Return a client's last release in a sum."""
+    found = [event for event in events if event.mechanism == "summed-gaussian"]
+    return found[-1] if found else None
