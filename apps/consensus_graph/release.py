@@ -104,18 +104,18 @@ def release_statistic(
     count = int(table.values.shape[0])
     if config.privacy == "none":
         return Statistic(statistic(table.values), count, ())
-    z = statistic(table.values, config.clip)
+    z = statistic(table.values, config.bound)
     if config.privacy == "paper":
         return Statistic(z, count, ())
     release = Release(
         config.study,
         f"clipped mean of the squared differences between nodes, {count} signals",
         z.size,
-        sensitivity(config.clip, count),
+        sensitivity(config.bound, count),
         config.epsilon,
         config.delta,
         noise_of(config.noise, node),
-        details=f"clip {config.clip!r}",
+        details=f"clip {config.bound!r}",
     )
     return Statistic(release.of(z, table, node, seed, policy), count, (release.event,))
 
@@ -125,7 +125,7 @@ def paper_noise(
 ) -> tuple[Vector, PrivacyEvent]:
     """Return the gradient noise of one round of Theorem 3, the budget split evenly over rounds."""
     epsilon, delta = config.epsilon / config.rounds, config.delta / config.rounds
-    distance = 2.0 * config.clip / known.count  # Theorem 3, B_z replaced by the clip C
+    distance = 2.0 * config.bound / known.count  # Theorem 3, B_z replaced by the clip C
     sigma = classic_gaussian_sigma(epsilon, delta, distance)
     source: NoiseSource = (
         generator(seed, "gradient noise", node.partition, server_round)
