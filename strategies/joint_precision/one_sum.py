@@ -108,7 +108,13 @@ class PooledPrecision(OneSum):
         """Keep a simulated client's own result."""
         p, length = self.variables, self.points.size
         arrays = {name: np.array(a) for name, a in wire.arrays(content["arrays"]).items()}
-        shapes = {"sparse": (p, p), "precision": (p, p), "trust": (3,), "path_ebic": (length,)}
+        shapes = {
+            "sparse": (p, p),
+            "precision": (p, p),
+            "alone": (p, p),
+            "trust": (3,),
+            "path_ebic": (length,),
+        }
         if missing := sorted({*shapes, "path_support", "chosen"} - set(arrays)):
             raise BadReply(f"{missing[0]} is missing")
         for name, shape in shapes.items():

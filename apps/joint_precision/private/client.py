@@ -8,6 +8,7 @@ them. The client's own graph is made from raw samples and stays on the device.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message
@@ -25,7 +26,7 @@ from ..config import JointPrecisionConfig
 from ..data import client_table
 from ..problem import partial_correlations
 from . import concordance, score
-from .own import Own, own_precision, trusts_of
+from .own import ALONE, Own, own_precision, trusts_of
 
 _HELPED = "consensus-helps"
 
@@ -90,30 +91,32 @@ def own_result(message: Message, context: Context) -> Personal:
     points = wire.arrays(message.content["arrays"])["points"]
     table = _table(config, context)
     learned, _ = concordance.held_out(table.values, config.held_out)
-    found = own_precision(
-        learned,
-        _consensus(message),
-        points.tolist(),
-        trusts=trusts_of(config.method),
+    solve = partial(
+        own_precision,
+        *(learned, _consensus(message), points.tolist()),
         gamma=config.gamma,
         rho=config.rho,
         tolerance=config.tolerance,
         rounds=config.rounds,
     )
+    found = solve(trusts=trusts_of(config.method))
+    # To compare with: what the federation was worth to this client.
+    alone = found if found.alone else solve(trusts=[ALONE])
     # For the one bit of the score, which is noised with all others.
     context.state[_HELPED] = ConfigRecord({"helped": not found.alone})
-    return _personal(found, table)
+    return _personal(found, alone, table)
 
 
-def _personal(found: Own, table: Table) -> Personal:
+def _personal(found: Own, alone: Own, table: Table) -> Personal:
     sparse = found.sparse[found.chosen]
-    partial = partial_correlations(sparse)
+    strengths = partial_correlations(sparse)
     upper = np.triu_indices(len(sparse), 1)
     support = found.sparse[:, upper[0], upper[1]] != 0.0
     arrays = {
         "sparse": sparse,
         "precision": found.precision[found.chosen],
-        "partial": partial,
+        "partial": strengths,
+        "alone": alone.sparse[alone.chosen],
         "trust": np.array([found.blend, found.scale, found.gain]),
         "chosen": np.array(found.chosen),
         "smallest": np.array(found.smallest),
@@ -130,11 +133,12 @@ def _personal(found: Own, table: Table) -> Personal:
         "samples": float(len(table.values)),
         "variables": float(len(sparse)),
         "edges": float(np.count_nonzero(support[found.chosen])),
+        "edges without the consensus": float(np.count_nonzero(arrays["alone"][upper])),
         "lambda1": float(found.lambdas[found.chosen]),
         "consensus": used,
         "gain in held-out log likelihood per sample": found.gain,
     }
-    return Personal(arrays, partial[upper], table.columns, summary)
+    return Personal(arrays, strengths[upper], table.columns, summary)
 
 
 def _consensus(message: Message) -> np.ndarray:

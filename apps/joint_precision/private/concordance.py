@@ -53,7 +53,9 @@ def summands(values: Matrix) -> dict[str, Vector]:
 def concordance(values: Matrix, cut: float = CUT) -> tuple[Vector, Vector]:
     """Return T (p (p - 1) / 2,) and w (n,) of samples ``values`` (n, p)."""
     n, p = values.shape
-    ranks = rankdata(values, method="dense", axis=0).astype(np.float32)  # compared, never added
+    # Ranks are compared, never added; float32 tells 2^24 of them apart.
+    ranks = rankdata(values, method="dense", axis=0)
+    ranks = ranks.astype(np.float32 if n < 1 << 24 else np.float64)
     offsets = partners(n)
     upper = np.triu_indices(p, 1)
     total, weights = np.zeros(p * (p - 1) // 2), np.ones(n)
@@ -93,4 +95,4 @@ def held_out(values: Matrix, share: float) -> tuple[Matrix, Matrix]:
 
 def learning_count(count: int, share: float) -> int:
     """Return how many of ``count`` samples are not held out."""
-    return len(held_out(np.zeros((count, 0)), share)[0])
+    return count - math.floor(count * share)

@@ -141,6 +141,9 @@ def fill_pooled(
     if truth is not None:
         result.arrays["truth"] = truth.precision
         result.headline |= graph_scores(each["sparse"], truth.precision)
+        if len(own) == clients:
+            alone = np.array([own[k]["alone"] for k in range(clients)])
+            result.headline["alone-mcc"] = graph_scores(alone, truth.precision)["mcc"]
         _score_consensus(result, strategy, truth, p)
 
 

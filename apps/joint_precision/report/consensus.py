@@ -99,8 +99,11 @@ def _cost(graphs: Graphs, truth: np.ndarray) -> Table:
         ["consensus, edges that all clients have", matthews(found, shared, 0.0)],
         ["clients' graphs, each its own edges", headline.get("mcc", float("nan"))],
     ]
+    if "alone-mcc" in headline:
+        rows.append(["each client alone, without the federation", headline["alone-mcc"]])
     if "consensus-auc" in headline:
         rows[0].append(headline["consensus-auc"])
         rows[1].append(headline.get("auc", float("nan")))
+        rows = [row + [""] * (3 - len(row)) for row in rows]
     headers = ["compared with the truth", "MCC", "AUC of the path"][: len(rows[0])]
     return Table(headers, rows, "What privacy left, in this study's own measure.")

@@ -33,6 +33,7 @@ WORDING = Wording(
         "mcc": "clients' MCC (edge: not zero)",
         "auc": "AUC of the path",
         "aupr": "AUPR of the path",
+        "alone-mcc": "MCC of every client alone",
         "consensus-edges": "edges of the consensus",
         "consensus-lambda": "lambda of the consensus",
         "consensus-auc": "AUC of the consensus (edges common to all)",
@@ -45,6 +46,7 @@ WORDING = Wording(
         "helped-noise": "noise on that share",
     },
     headline=("edges", "common-edges", "gap", "tpr", "fpr"),
+    measure="mcc",
 )
 STRONGEST = 20
 _ALONE = ("glasso", "clime")

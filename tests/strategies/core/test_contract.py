@@ -37,6 +37,8 @@ STRATEGIES += [
         {"path": 2, "subsamples": 2, "choose": "stability"},
         {"sample": 2, "screening": False},
         {"privacy": "sound"},
+        {"privacy": "sound", "held-out": 0.3, "path": 2},
+        {"privacy": "sound", "release": "each"},
         {"wire": "float32", "method": "fused"},
         {"method": "glasso", "path": 3},
         {"method": "pooled", "penalty": "fused"},

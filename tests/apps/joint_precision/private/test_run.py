@@ -71,7 +71,7 @@ def test_a_run_makes_a_consensus_and_every_clients_own_graph():
     assert np.all(result.arrays["gathered"])
     assert any("gathered for evaluation" in note for note in result.notes)
     assert any(note.startswith("Forecast for release='sum': 6 clients") for note in result.notes)
-    for name in ("auc", "consensus-auc", "mcc", "noise-of-tau", "using-consensus"):
+    for name in ("auc", "consensus-auc", "mcc", "noise-of-tau", "using-consensus", "alone-mcc"):
         assert np.isfinite(result.headline[name])
     assert result.headline["auc"] > 0.6
     assert 0.0 < result.ledger["epsilon"] <= 50.0
