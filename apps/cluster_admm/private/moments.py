@@ -72,14 +72,18 @@ class Question:
 
 def bounded_rows(X: Array, length: float) -> tuple[Array, Array]:
     """Return u (D, d) with |u| <= 1 and s (D,), whatever is in ``X``: not finite counts as 0."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        U = np.where(np.isfinite(X), X, 0.0) / length
-        largest = np.maximum(np.max(np.abs(U), axis=1, initial=0.0), 1.0)
-        # Squares of what is at most 1 do not overflow.
-        scaled = np.where(np.isfinite(largest)[:, None], U / largest[:, None], 0.0)
-        norms = np.maximum(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)), 1.0 / largest)
-        shrink = np.where(np.isfinite(largest), 1.0 / (norms * largest), 0.0)
-    return scaled / norms[:, None], shrink
+    X = np.where(np.isfinite(X), X, 0.0)
+    largest = np.max(np.abs(X), axis=1, initial=0.0)
+    largest[largest == 0.0] = 1.0
+    # Squares of what is at most 1 do not overflow, and the largest does not vanish.
+    scaled = X / largest[:, None]
+    norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    with np.errstate(over="ignore"):
+        short = largest * norms <= length
+    norms = np.where(short, 1.0, np.maximum(norms, 1.0))
+    shrink = np.where(short, 1.0, length / largest / norms)
+    U = np.where(short[:, None], X * short[:, None] / length, scaled / norms[:, None])
+    return U, shrink
 
 
 def residuals(
