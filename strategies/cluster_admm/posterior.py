@@ -9,7 +9,7 @@ whose noise has a known deviation. What is solved for is the mean of theta given
 
     theta_q = beta + delta_q,   beta ~ N(0, kappa^2 I),   delta_q ~ N(0, gamma^2 I):
 
-the ridge of (1) is 1 / kappa^2 and the pull tau between its clusters 1 / gamma^2, but for constants.
+the ridge of (1) is 1 / kappa^2, the pull tau between its clusters 1 / gamma^2, but for constants.
 Both are taken where the noisy sums are most likely (evidence): all of it is computed from what was
 released, so it costs no privacy. Noise alone gives kappa = 0, hence models of zero, and clusters
 that cannot be told apart give gamma = 0, one model for all.
@@ -128,8 +128,8 @@ def posterior(
     counts : (Q,) n_q
     power : mean of t^2 at theta = 0, of all samples
     known : Sigma
-    unexplained : variance of t about u'theta, where later releases have told it: ``covariance`` then
-        has the error in Sigma in it. Without it both go with what the prior explains
+    unexplained : variance of t about u'theta, where later releases have told it: then
+        ``covariance`` has the error in Sigma in it. Else both go with what the prior explains
     """
     clusters, size = rows.shape
     turned = rows @ known.vectors  # coordinates in which Sigma is diagonal
@@ -159,7 +159,11 @@ def posterior(
 
 
 def expected_doubt(
-    covariance: Array, counts: Array, known: Spectrum, unexplained: float, prior: tuple[float, float]
+    covariance: Array,
+    counts: Array,
+    known: Spectrum,
+    unexplained: float,
+    prior: tuple[float, float],
 ) -> float:
     """Return the mean squared error of the models to expect of observations with ``covariance``.
 

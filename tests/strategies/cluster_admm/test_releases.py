@@ -82,9 +82,7 @@ def test_labels_are_learned_too():
     X = rng.standard_normal((4000, 5))
     y = np.where(rng.random(4000) < 1.0 / (1.0 + np.exp(-X @ w)), 1.0, -1.0)
     for exchanges in (1, 4):
-        (model,) = learned(
-            [(X, y)], 10.0, exchanges, Bounds(2.5, 0.5, True), "logistic"
-        ).models
+        (model,) = learned([(X, y)], 10.0, exchanges, Bounds(2.5, 0.5, True), "logistic").models
         assert model @ w / np.linalg.norm(model) / np.linalg.norm(w) > 0.99
     assert np.linalg.norm(model - w) < 0.5 * np.linalg.norm(w)
 
@@ -104,7 +102,9 @@ def test_the_posterior_is_ridge_regression_where_the_prior_is_plain():
     X, w = rng.standard_normal((400, 4)), rng.standard_normal(4)
     y = X @ w + rng.standard_normal(400)
     known = spectrum(X.T @ X, 400.0, 1e-9)
-    found = posterior((X.T @ y)[None], np.zeros((1, 1)), np.array([400.0]), np.mean(y**2), known, 1.0)
+    found = posterior(
+        (X.T @ y)[None], np.zeros((1, 1)), np.array([400.0]), np.mean(y**2), known, 1.0
+    )
     ridge = np.linalg.solve(X.T @ X + np.eye(4) / found.common, X.T @ y)
     np.testing.assert_allclose(found.models[0], ridge, rtol=1e-6)
 
