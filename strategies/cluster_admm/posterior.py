@@ -41,9 +41,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+_SURE = 2.0  # deviations
 _LEAST_VALUE = 1e-3  # of the mean eigenvalue
 _LEAST_UNEXPLAINED = 0.05  # of the variance of t: no data is explained wholly
-_KAPPAS = np.concatenate([[0.0], np.geomspace(1e-5, 1e5, 41)])  # kappa^2, of 1 / d
+# kappa^2, of what would explain all of t: more than all is not there to be explained
+_KAPPAS = np.concatenate([[0.0], np.geomspace(1e-4, 1.5, 31)])
 _GAMMAS = np.array([0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0])  # gamma^2 / kappa^2
 
 
@@ -91,7 +93,8 @@ def spectrum(square: Array, count: float, sigma: float) -> Spectrum:
     size = len(square)
     S = square / count
     level = sigma / count
-    mu = max(float(np.trace(S)) / size, level / math.sqrt(size), 1e-300)
+    # The trace has noise too: one that is too small would make models as much too long.
+    mu = max(float(np.trace(S)) / size, _SURE * level / math.sqrt(size), 1e-300)
     off = S - mu * np.eye(size)
     seen = float(np.sum(off**2))
     noise = level**2 * size * (size + 1) / 2.0

@@ -1,9 +1,9 @@
 """What it would cost to let devices choose their cluster within noisy sums: ``hidden-choice``.
 
-A device could put its samples into the slot of the cluster that fits them best, and the server would
-not see which. But one sample replaced may change the choice, which moves all D of its samples from
-slot to slot. Two honest ways to cover that, both measured with the *true* models on offer, which no
-search has:
+A device could put its samples into the slot of the cluster that fits them best, and the server
+would not see which. But one sample replaced may change the choice, which moves all D of its samples
+from slot to slot. Two honest ways to cover that, both measured with the *true* models on offer,
+which no search has:
 
 ``drawn``    the device draws its cluster with chances exp(a/2 score), score minus the sum of the
              samples' losses, each from 0 to 1 (the exponential mechanism: a-DP, which is a^2/8-zCDP
