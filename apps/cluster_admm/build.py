@@ -12,8 +12,8 @@ from apps.common.servers import build_topology
 from apps.common.settings import ConfigError
 from strategies.cluster_admm.finding import ClusterFinding, first_assignment
 from strategies.cluster_admm.local import ClientsAlone
-from strategies.cluster_admm.selection import ClusterSelection
 from strategies.cluster_admm.releases import Bounds
+from strategies.cluster_admm.selection import ClusterSelection
 from strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
 from strategies.cluster_admm.summed import SummedClusters, SumTask
 from strategies.core.secure import SecureSum

@@ -6,9 +6,9 @@
 ``query.losses``  gets models (Q, d) and returns its mean loss under each, by which the server finds
                   clusters. Losses have no noise: with ``privacy = "sound"`` they are refused.
 
-With ``release = "sum"`` (`private`) a client sends no model: it takes part in secure sums of moments,
-with its share of their noise, and of scores, and makes its own model of the result at home
-(``query.personal``). ``train`` is refused then.
+With ``release = "sum"`` (`private`) a client sends no model: it takes part in secure sums, with its
+share of their noise, and makes its own model of the result at home (``query.personal``). ``train``
+is refused then.
 
 Orders: ``round``, ``rho``, ``share`` (of the ridge) and, where part of the data is held out, its
 fraction ``held_out``: training leaves those rows out, losses are of them alone. The noise is the

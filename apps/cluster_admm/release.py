@@ -2,7 +2,9 @@
 
 With ``release = "sum"``, the default of ``sound`` where it can be, no model leaves a client at all:
 `private` has what is summed, its sensitivity and how epsilon is divided, and `SUMMED` here what is
-claimed. The rest is of ``release = "each"``: a scheduled client sends w_k + N(0, sigma_n^2 I) (12), its solution of (4), in every round n it
+claimed. The rest is of ``release = "each"``.
+
+A scheduled client sends w_k + N(0, sigma_n^2 I) (12), its solution of (4), in every round n it
 takes part in (``sound``: on a grid, with the discrete Gaussian), with
 
     sigma_n^2 = zeta^n Delta^2 / (2 phi_0):   round n is phi_0 / zeta^n - zCDP  (47),
@@ -123,19 +125,21 @@ STATEMENTS = {
     },
 }
 SUMMED = {
-    "claim": "What the server sees of clients' data are noisy sums over all clients: of counts of how "
-    "long samples are, of moments of clipped samples, and of scores where samples are held out. All "
-    "together spend at most epsilon, and everything else is computed from them. Clients' own models "
-    "are made on their devices from raw samples and stay there.",
+    "claim": "What the server sees of clients' data are noisy sums over all clients: of counts of "
+    "how long samples are, of moments of clipped samples, and of scores where samples are held "
+    "out. All together spend at most epsilon, and everything else is computed from them. Clients' "
+    "own models are made on their devices from raw samples and stay there.",
     "adversary": "Whoever sees every message and chooses them, the servers included, together with "
     "up to a share `colluding` of the clients, and knows all but one sample of a client. A device "
     "counts on the noise of others whose signed keys its owner has listed; without such keys it "
     "adds all the noise itself.",
-    "neighbouring": "One sample of one client replaced by another; the number of samples is public.",
-    "not_covered": "What enrolment tells, a client's cluster among it: clusters are given by owners, "
-    "not found from data. Which exchanges the client took part in, and how long it took to answer. "
-    "Clients that only pretend to add noise, beyond the share that may collude. In a simulation "
-    "noise comes from the seed, own models are gathered for evaluation, and nobody is protected.",
+    "neighbouring": "One sample of one client replaced by another; the number of samples is "
+    "public.",
+    "not_covered": "What enrolment tells, a client's cluster among it: clusters are given by "
+    "owners, not found from data. Which exchanges the client took part in, and how long it took "
+    "to answer. Clients that only pretend to add noise, beyond the share that may collude. In a "
+    "simulation noise comes from the seed, own models are gathered for evaluation, and nobody is "
+    "protected.",
 }
 ENROLMENT = (
     "The server is told every client's name, place in the order, whether it is simulated, number "

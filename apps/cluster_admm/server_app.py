@@ -86,8 +86,8 @@ def _fill_sums(
 ) -> None:
     """Put the models and the headline numbers into the result.
 
-    ``clients`` (K, d) are simulated clients' own models, gathered to be evaluated; of devices, whose
-    models stay with them, the private model of their cluster.
+    ``clients`` (K, d) are simulated clients' own models, gathered to be evaluated; of devices,
+    whose models stay with them, the private model of their cluster.
     """
     rows, public = strategy.progress.rows, strategy.releases.models[strategy.groups]
     kept = np.isnan(strategy.own).any(axis=1)

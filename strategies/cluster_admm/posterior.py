@@ -9,7 +9,7 @@ whose noise has a known deviation. What is solved for is the mean of theta given
 
     theta_q = beta + delta_q,   beta ~ N(0, kappa^2 I),   delta_q ~ N(0, gamma^2 I):
 
-the ridge of (1) is 1 / kappa^2 and the pull tau between its clusters 1 / gamma^2, but for constants.
+the ridge of (1) is 1 / kappa^2, the pull tau between its clusters 1 / gamma^2, but for constants.
 Both are taken where the noisy sums are most likely (evidence): all of it is computed from what was
 released, so it costs no privacy. Noise alone gives kappa = 0, hence models of zero, and clusters
 that cannot be told apart give gamma = 0, one model for all.
@@ -41,9 +41,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+_SURE = 2.0  # deviations
 _LEAST_VALUE = 1e-3  # of the mean eigenvalue
 _LEAST_UNEXPLAINED = 0.05  # of the variance of t: no data is explained wholly
-_KAPPAS = np.concatenate([[0.0], np.geomspace(1e-5, 1e5, 41)])  # kappa^2, of 1 / d
+# kappa^2, of what would explain all of t: more than all is not there to be explained
+_KAPPAS = np.concatenate([[0.0], np.geomspace(1e-4, 1.5, 31)])
 _GAMMAS = np.array([0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0])  # gamma^2 / kappa^2
 
 
@@ -91,7 +93,8 @@ def spectrum(square: Array, count: float, sigma: float) -> Spectrum:
     size = len(square)
     S = square / count
     level = sigma / count
-    mu = max(float(np.trace(S)) / size, level / math.sqrt(size), 1e-300)
+    # The trace has noise too: one that is too small would make models as much too long.
+    mu = max(float(np.trace(S)) / size, _SURE * level / math.sqrt(size), 1e-300)
     off = S - mu * np.eye(size)
     seen = float(np.sum(off**2))
     noise = level**2 * size * (size + 1) / 2.0
@@ -128,8 +131,8 @@ def posterior(
     counts : (Q,) n_q
     power : mean of t^2 at theta = 0, of all samples
     known : Sigma
-    unexplained : variance of t about u'theta, where later releases have told it: ``covariance`` then
-        has the error in Sigma in it. Without it both go with what the prior explains
+    unexplained : variance of t about u'theta, where later releases have told it: then
+        ``covariance`` has the error in Sigma in it. Else both go with what the prior explains
     """
     clusters, size = rows.shape
     turned = rows @ known.vectors  # coordinates in which Sigma is diagonal
@@ -159,7 +162,11 @@ def posterior(
 
 
 def expected_doubt(
-    covariance: Array, counts: Array, known: Spectrum, unexplained: float, prior: tuple[float, float]
+    covariance: Array,
+    counts: Array,
+    known: Spectrum,
+    unexplained: float,
+    prior: tuple[float, float],
 ) -> float:
     """Return the mean squared error of the models to expect of observations with ``covariance``.
 

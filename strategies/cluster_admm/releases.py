@@ -101,10 +101,10 @@ class Releases:
         at = counts[:, None] * self._known.times(theta)
         inverse = np.linalg.inv(gram(clusters, self.weight))
         mixed = mixture(clusters, self.weight)
-        self._rows.append(inverse @ mixed.T @ total["cross"] / (_ROOT * slope) + at)
+        self._rows.append(np.asarray(inverse @ mixed.T @ total["cross"] / (_ROOT * slope) + at))
         self._starts.append(theta)
         self._level = sigma**2 / 2.0 / slope**2
-        self._noise.append(self._level * inverse)
+        self._noise.append(np.asarray(self._level * inverse, dtype=np.float64))
         self._solve(counts, seen)
         self.taken += 1
 
@@ -146,7 +146,8 @@ class Releases:
 
     def _best_weight(self, counts: Array, own: Array) -> float:
         """Return the b with which one more release tells most, besides what is known already."""
-        assert self.found is not None and self._known is not None
+        assert self.found is not None
+        assert self._known is not None
         found, known, clusters = self.found, self._known, len(counts)
         level = self._level
         prior = found.common, found.apart

@@ -7,8 +7,9 @@ server and cluster would have it S times, and pairs with fewer than three client
 From the sums so far `Releases` makes the models, the same for all servers: the servers' graph has
 nothing left to do, and neither have rho, tau and ridge, whose places the evidence takes.
 
-Where the bounds of samples are to be found, a sum of counts comes first. In the end every client is sent the models, to make its own from its raw samples, at home. Where
-samples are held out, one more sum scores the models before that.
+Where the bounds of samples are to be found, a sum of counts comes first. In the end every client is
+sent the models, to make its own from its raw samples, at home. Where samples are held out, one more
+sum scores the models before that.
 
 An exchange that has to be made again costs as much as another, so devices refuse the last one then:
 the models are those of the exchanges before it, and the run says so.
@@ -114,6 +115,10 @@ class SummedClusters(OneSum):
         servers = self.task.topology.servers
         return np.tile(self.releases.models, (servers, 1, 1))
 
+    def participants(self, server_round: int) -> list[int]:
+        """Return the clients that have not failed: waiting for them again costs a release."""
+        return [c for c, known in enumerate(self.clients) if not known.failures]
+
     def layout(self) -> dict[str, tuple[int, ...]]:
         """Return what clients add to the sum in hand."""
         if self.ask != "moments":
@@ -143,7 +148,9 @@ class SummedClusters(OneSum):
         except StudyError as error:
             if self.releases.taken == 0:
                 raise
-            log.warning("exchange %d failed, the models are of those before: %s", server_round, error)
+            log.warning(
+                "exchange %d failed, the models are of those before: %s", server_round, error
+            )
             self.cut_short = True
             return {
                 "clients": 0.0,
@@ -161,14 +168,15 @@ class SummedClusters(OneSum):
             return self._scale(total["scales"])
         if self.ask == "score":
             return self._score(total["score"], int(sum(held) - taught.sum()))
-        counts = np.bincount(self.groups[present], taught, self.task.clusters)
+        counts: Array = np.zeros(self.task.clusters)
+        np.add.at(counts, self.groups[present], taught)
         before = self.releases.models
-        self._take(dict(total), counts, self.noise)
+        self._enter(dict(total), counts, self.noise)
         now = self.releases.models
         length = max(float(np.linalg.norm(now)), float(np.linalg.norm(before)), 1e-12)
         return {"change": float(np.linalg.norm(now - before)) / length, "noise": self.noise}
 
-    def _take(self, total: dict[str, Array], counts: Array, sigma: float) -> None:
+    def _enter(self, total: dict[str, Array], counts: Array, sigma: float) -> None:
         self.releases.take(total, counts, sigma)
         self._taken.append((total, counts, sigma))
 
@@ -239,5 +247,5 @@ class SummedClusters(OneSum):
             number = f"{len(self._taken)}."
             kept = {key[len(number) :]: a for key, a in state.items() if key.startswith(number)}
             counts, sigma = kept.pop("counts"), float(kept.pop("sigma")[0])
-            self._take(kept, counts, sigma)
+            self._enter(kept, counts, sigma)
         self.scored = state["scored"].copy()

@@ -1,7 +1,7 @@
 """The paper's experiments, by one command each: ``trellis paper cluster-admm [FIGURE ...]``.
 
-Regression is in `synthetic`, noisy sums in `private`, clusters to be found in `clusters`, `images` by the data of
-`image_data`.
+Regression is in `synthetic`, noisy sums in `private`, clusters to be found in `clusters`, `images`
+by the data of `image_data`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ FIGURES: dict[str, str] = {
     "choose-q": "clusters:choose_q",
     "private": "private:private",
     "break-even": "private:break_even",
+    "hidden-choice": "hidden:hidden_choice",
     "fig8": "images:figure_8",
     "fig9": "images:figure_9",
     "fig10": "images:figure_10",

@@ -3,7 +3,7 @@
 Not of the paper: its private runs bound nothing. All on the study's synthetic data, 10 seeds that
 draw models, samples and noise; decibels are of the mean power. ``alone`` is what a client learns by
 itself, ``open`` the minimiser of (1) without privacy, ``each`` today's noise in every single model
-(30 rounds with the same epsilon; nothing where it diverges), then noisy sums: one exchange, several (4),
+(10 rounds with the same epsilon, at one size), then noisy sums: one exchange, several (4),
 and what devices make at home of the way that is the default, from their raw samples.
 """
 
@@ -47,10 +47,10 @@ SIZES: tuple[tuple[int, str, int, str], ...] = (
     (600, "20", 20, "logistic"),
 )
 EXCHANGES = {"one exchange": 1, "several": 4}
-GROWTH = (10, 20, 50, 100, 200, 500, 1000, 2000)
+GROWTH = (10, 20, 50, 100, 200, 500, 1000)
 GROWING: tuple[tuple[str, str, int], ...] = (("ridge", "20", 60), ("logistic", "20", 20))
-EACH_ROUNDS, EACH_CLIENTS = 30, 150
-MOST_OWN = 40  # clients whose own models are made; all have samples of the same kind
+EACH_ROUNDS, EACH_SIZE = 10, (150, "2-9")
+MOST_OWN = 20  # clients whose own models are made; all have samples of the same kind
 _TESTS = 2000
 
 Level = dict[str, float]
@@ -158,12 +158,8 @@ def _without_sums(config: ClusterAdmmConfig, seed: int, truth: Truth, tables: Ta
     some = tables[:MOST_OWN]
     by_itself = alone(config.loss, some, config.ridge)
     few = Truth(truth.models, truth.clusters[: len(some)])
-    best = np.array(
-        [
-            optimum(config.loss, [tables[k] for k in np.flatnonzero(truth.clusters == q)], 0.1)
-            for q in range(len(truth.models))
-        ]
-    )
+    members = [np.flatnonzero(truth.clusters == q).tolist() for q in range(len(truth.models))]
+    best = np.array([optimum(config.loss, [tables[k] for k in mine], 0.1) for mine in members])
     return {
         "alone": _level(config, seed, few, by_itself),
         "open": _level(config, seed, truth, best[truth.clusters]),
@@ -172,7 +168,7 @@ def _without_sums(config: ClusterAdmmConfig, seed: int, truth: Truth, tables: Ta
 
 def _each(config: ClusterAdmmConfig, seed: int, epsilon: float) -> float:
     """Return the level of noise in every model, with all rounds together spending epsilon."""
-    if config.loss != "ridge" or config.clients > EACH_CLIENTS:
+    if config.loss != "ridge" or (config.clients, config.samples) != EACH_SIZE:
         return float("nan")
     phi0 = decaying_start(zcdp_rho(epsilon, config.delta), config.zeta, EACH_ROUNDS)
     noisy = replace(config, release="each", rounds=EACH_ROUNDS, phi0=phi0)
@@ -219,5 +215,3 @@ def _better(loss: str, one: float, other: float) -> bool:
 
 def _key(name: str, epsilon: float) -> str:
     return name if name in ("alone", "open") else f"{name} {epsilon:g}"
-
-

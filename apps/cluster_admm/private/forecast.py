@@ -9,8 +9,8 @@ what clusters share, at b^2 = 1/2. Their quotient
     SNR = n c r / (2 K G d),        explained = SNR^2 / (1 + SNR^2)
 
 goes with n / d: a model has d numbers, and every one of them needs its samples. By itself a client
-with D samples explains about D / d. Both are of clusters that are nearly alike, and rough: the figure
-``private`` has what was measured.
+with D samples explains about D / d. Both are of clusters that are nearly alike, and rough: the
+figure ``private`` has what was measured.
 """
 
 from __future__ import annotations

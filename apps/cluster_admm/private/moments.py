@@ -11,22 +11,25 @@ row that is too long is shortened together with its target, so y = x'w stays tru
 a client's samples:
 
     square  upper triangle of u u', off the diagonal times sqrt(2)
-    cross   sqrt(2) t u: b of it in the slot of the client's cluster, sqrt(1 - b^2) in the last slot,
+    cross   sqrt(2) t u: b of it in the slot of the client's cluster, sqrt(1 - b^2) in the last,
             which all clusters share, zero in all others
     power   t^2
 
 0 <= b <= 1 is public. So a server that sees the sum does not see from it who is in which cluster.
 
 **Sensitivity.** Both slots together are as long as one with all of it, and the two samples are of
-one client. So the distance is that of the entries of v v' that its Frobenius norm counts: |v v'|_F^2
+one client. So the distance is that of the entries of v v' that its Frobenius norm counts: |v v'|^2
 = |u u'|^2 + 2 |t u|^2 + t^4. With |v|^2 <= 2, and v0 in the place of v,
 
     |v v' - v0 v0'|_F^2 = |v|^4 + |v0|^4 - 2 (v'v0)^2 <= 8:
 
-one sample replaced moves the sum by `SENSITIVITY` = sqrt(8), whatever B, Y, b and w a server sends. That is what ``cross`` alone needs (u = -u0, t = t0 = 1), so ``square`` and ``power``
-cost nothing on top: one release gives the whole regression. Where ``square`` is not asked for the
-bound holds as well, for a part of the same vector. The cluster of a client does not depend on its
-samples: it is given, or drawn and counted (`choice`).
+one sample replaced moves the sum by `SENSITIVITY` = sqrt(8), whatever B, Y, b and w a server sends.
+That is what ``cross`` alone needs (u = -u0, t = t0 = 1), so ``square`` and ``power`` cost nothing
+more: one release gives the whole regression. Where ``square`` is not asked for the bound holds as
+well, for a part of the same vector.
+
+The cluster of a client is given by its owner. Were it chosen by its samples, one sample could move
+all of them from slot to slot: `apps.cluster_admm.paper.hidden` has what covering that would cost.
 
 Arithmetic is in floats; every entry of a client's sum of D samples is off by less than D (d + 8)
 2^-53 in units where the sensitivity is sqrt(8), which `ROUNDING` covers for d D up to 1e9.
@@ -72,14 +75,18 @@ class Question:
 
 def bounded_rows(X: Array, length: float) -> tuple[Array, Array]:
     """Return u (D, d) with |u| <= 1 and s (D,), whatever is in ``X``: not finite counts as 0."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        U = np.where(np.isfinite(X), X, 0.0) / length
-        largest = np.maximum(np.max(np.abs(U), axis=1, initial=0.0), 1.0)
-        # Squares of what is at most 1 do not overflow.
-        scaled = np.where(np.isfinite(largest)[:, None], U / largest[:, None], 0.0)
-        norms = np.maximum(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)), 1.0 / largest)
-        shrink = np.where(np.isfinite(largest), 1.0 / (norms * largest), 0.0)
-    return scaled / norms[:, None], shrink
+    X = np.where(np.isfinite(X), X, 0.0)
+    largest = np.max(np.abs(X), axis=1, initial=0.0)
+    largest[largest == 0.0] = 1.0
+    # Squares of what is at most 1 do not overflow, and the largest does not vanish.
+    scaled = X / largest[:, None]
+    norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    with np.errstate(over="ignore"):
+        short = largest * norms <= length
+        norms = np.where(short, 1.0, np.maximum(norms, 1.0))
+        shrink = np.where(short, 1.0, length / largest / norms)
+    U = np.where(short[:, None], X * short[:, None] / length, scaled / norms[:, None])
+    return U, shrink
 
 
 def residuals(

@@ -3,9 +3,9 @@
     ridge     a = sum min(e^2 / Y^2, 1),  b = sum min(y^2 / Y^2, 1);   score 1 - a / b
     logistic  a = how many labels are right;                            score a / n
 
-over samples that taught nothing, e = y - x'w under the model of the client's cluster. The models are
-public, so a sample is in its own terms only, each from 0 to 1: one sample replaced moves ``ridge``
-by sqrt(2) at most, ``logistic`` by 1. How many samples are held out is public.
+over samples that taught nothing, e = y - x'w under the model of the client's cluster. The models
+are public, so a sample is in its own terms only, each from 0 to 1: one sample replaced moves
+``ridge`` by sqrt(2) at most, ``logistic`` by 1. How many samples are held out is public.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ def summed(
     for number, ask in enumerate(strategy.task.asks, start=1):
         strategy.ask = ask
         whole, sensitivity, ratio = _sum(config, strategy, taught, tested)
-        total, strategy.noise = _noised(config, seed, number, whole, sensitivity, ratio, len(tables))
+        total, strategy.noise = _noised(
+            config, seed, number, whole, sensitivity, ratio, len(tables)
+        )
         strategy.solve(total, everyone)
     return strategy
 
@@ -93,7 +95,7 @@ def _stacked(
     """Return the samples of every cluster: those that are held out, or the others."""
     found = []
     for q in range(strategy.task.clusters):
-        parts = [tables[k] for k in np.flatnonzero(strategy.groups == q)]
+        parts = [tables[k] for k in np.flatnonzero(strategy.groups == q).tolist()]
         rows = [held_out_rows(len(y), config.held_out) == held for _, y in parts]
         size = tables[0][0].shape[1]
         X = [X[r] for (X, _), r in zip(parts, rows, strict=True)] or [np.zeros((0, size))]

@@ -56,7 +56,9 @@ def privacy(result: RunResult, outcome: Outcome | None) -> Section:
         text = statement(config)["not_covered"]
         return Section(TITLE, [Paragraph(f"Nothing was noised, no total is told. {text}"), *losses])
     if config.sums:
-        told = [] if result.ledger else [Facts({t: statement(config)[k] for k, t in _TERMS.items()})]
+        told = (
+            [] if result.ledger else [Facts({t: statement(config)[k] for k, t in _TERMS.items()})]
+        )
         text = "Noise was in secure sums; the ledger has every one of them, by the devices' word."
         return Section(TITLE, [Paragraph(text), *told])
     rounds = len(result.metrics)

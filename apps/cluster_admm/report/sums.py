@@ -24,8 +24,8 @@ from .outcome import Outcome
 
 TITLE = "What privacy cost"
 GATHERED = (
-    "Clients' own models were gathered for evaluation, as all clients are simulated. On devices they "
-    "stay where they are, in the owner's state folder."
+    "Clients' own models were gathered for evaluation, as all clients are simulated. On devices "
+    "they stay where they are, in the owner's state folder."
 )
 
 
@@ -84,12 +84,13 @@ def _beside(
     for q in np.unique(groups).tolist():
         mine = [tables[k] for k in np.flatnonzero(groups == q)]
         best[q] = optimum(config.loss, mine, max(config.ridge, 1e-6))
-    rows = [
-        ["learning alone", nmsd(alone(config.loss, tables, config.ridge), targets)],
-        ["private models of clusters", nmsd(outcome.models[outcome.homes, outcome.groups], targets)],
-    ]
+    public = outcome.models[outcome.homes, outcome.groups]
+    rows = {
+        "learning alone": nmsd(alone(config.loss, tables, config.ridge), targets),
+        "private models of clusters": nmsd(public, targets),
+    }
     if gathered:
-        rows.append(["clients' own, made on their devices", nmsd(outcome.clients, targets)])
-    rows.append(["without privacy, minimiser of (1)", nmsd(best[groups], targets)])
-    told = [[name, round(float(value), 2)] for name, value in rows]
+        rows["clients' own, made on their devices"] = nmsd(outcome.clients, targets)
+    rows["without privacy, minimiser of (1)"] = nmsd(best[groups], targets)
+    told = [[name, round(value, 2)] for name, value in rows.items()]
     return [Table(["model", "NMSD, dB"], told, "Distance from the true models; less is better.")]

@@ -68,8 +68,8 @@ def test_a_choice_without_any_held_out_sample_is_refused():
 @pytest.mark.parametrize("clusters", ["auto:3", "auto", "auto:2-4"])
 @pytest.mark.parametrize("method", ["pgfl", "gfl"])
 def test_a_claim_of_privacy_and_a_search_do_not_go_together(clusters, method):
+    settings = {"clusters": clusters, "method": method, "privacy": "sound", "release": "each"}
     with pytest.raises(ConfigError, match=r"privacy='sound' with clusters='auto.*no noise"):
-        settings = {"clusters": clusters, "method": method, "privacy": "sound", "release": "each"}
         run({**TINY, **settings})
 
 

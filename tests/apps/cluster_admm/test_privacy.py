@@ -295,8 +295,8 @@ def test_whatever_a_server_orders_a_replaced_sample_moves_the_reply_by_no_more_t
 ):
     folder, rng = tmp_path_factory.mktemp("neighbours"), np.random.default_rng(seed)
     settings = {
-        "loss": loss, "privacy": "sound", "release": "each", "clients": 1, "clusters": "1", "servers": 1,
-        "clip-features": 0.5, "clip-target": 1.0, "clip-model": 2.0,
+        "loss": loss, "privacy": "sound", "clients": 1, "clusters": "1", "servers": 1,
+        "release": "each", "clip-features": 0.5, "clip-target": 1.0, "clip-model": 2.0,
     }  # fmt: skip
     X, y = size * rng.normal(size=(count, 2)), rng.choice([-1.0, 1.0], count)
     y = y if loss == "logistic" else size * y

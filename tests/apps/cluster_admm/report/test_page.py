@@ -90,7 +90,12 @@ def test_clients_alone_are_not_called_servers(pgfl, tmp_path):
 
 
 def test_a_run_that_ended_before_its_first_round_is_a_report(tmp_path):
-    for settings in ({}, {"privacy": "paper"}, {"privacy": "sound", "release": "each"}, {"nonsense": 1}):
+    for settings in (
+        {},
+        {"privacy": "paper"},
+        {"privacy": "sound", "release": "each"},
+        {"nonsense": 1},
+    ):
         empty = RunResult("cluster-admm", 1, "local", settings, status="interrupted")
         assert "ended before" in shown(empty, CLUSTERS)
         page(empty, tmp_path)

@@ -54,7 +54,14 @@ def test_a_bound_taken_as_given_is_warned_of_with_the_gradients_there_are(paper)
 
 
 def test_a_sound_run_tells_its_bound_and_no_warning():
-    result = run(privacy="sound", release="each", rounds=2, clip_features=2.0, clip_model=3.0, clip_target=1.0)
+    result = run(
+        privacy="sound",
+        release="each",
+        rounds=2,
+        clip_features=2.0,
+        clip_model=3.0,
+        clip_target=1.0,
+    )
     text = shown(result, PRIVACY)
     assert "C = 2 B (B W + Y) = 28 " in text
     assert "is not a bound" not in text

@@ -1,0 +1,108 @@
+"""What it would cost to let devices choose their cluster within noisy sums: ``hidden-choice``.
+
+A device could put its samples into the slot of the cluster that fits them best, and the server
+would not see which. But one sample replaced may change the choice, which moves all D of its samples
+from slot to slot. Two honest ways to cover that, both measured with the *true* models on offer,
+which no search has:
+
+``drawn``    the device draws its cluster with chances exp(a/2 score), score minus the sum of the
+             samples' losses, each from 0 to 1 (the exponential mechanism: a-DP, which is a^2/8-zCDP
+             [CR]_). Hidden or not, draw and sums compose. Half of the budget goes to the draw.
+             Shown: how many clients draw their own cluster; by chance 1 / Q would.
+``bounded``  a client counts as one sample, the mean of its own, so that moving it costs no more
+             than a sample: the NMSD is that of clients with one sample each. (It would also cover
+             a whole client.)
+
+So where clusters are not given, one model for all (``method=gfl``) is learned with noisy sums, and
+devices make it their own at home, which costs nothing.
+
+.. [CR] M. Cesar, R. Rogers, Bounding, concentrating, and truncating: unifying privacy loss
+   composition for data analytics, ALT 2021.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from apps.experiments.sweep import on_all_cores, show_rows, write_rows
+from privacy.accounting.zcdp import zcdp_rho
+
+from ..config import ClusterAdmmConfig
+from ..data import synthetic_table, synthetic_truth
+from ..private.simulate import summed
+from ..problem import Array, nmsd
+
+SEEDS = range(1, 11)
+SAMPLES = ("20", "100", "500")
+EPSILONS = (0.3, 1.0, 3.0)
+CLIENTS, FEATURES, SIMILARITY = 150, 20, 0.5
+
+
+def hidden_choice(out: Path, console: Console) -> None:
+    """Write how often a covered choice is right, and what bounding clients leaves."""
+    cells = list(itertools.product(SAMPLES, SEEDS))
+    found = dict(zip(cells, on_all_cores(_cell, cells, console, "hidden-choice"), strict=True))
+    rows = []
+    for samples, epsilon in itertools.product(SAMPLES, EPSILONS):
+        runs = [found[samples, seed][epsilon] for seed in SEEDS]
+        drawn, best = (float(np.mean([run[name] for run in runs])) for name in ("drawn", "best"))
+        powers = {
+            name: np.mean([run[name] for run in runs]) for name in ("given", "bounded", "one")
+        }
+        levels = {name: float(10.0 * np.log10(power)) for name, power in powers.items()}
+        row = {"samples": samples, "epsilon": epsilon, "right, drawn": drawn, "right, free": best}
+        rows.append({**row, **{f"NMSD, {name}": level for name, level in levels.items()}})
+    show_rows(rows, f"{CLIENTS} clients, 3 clusters, {len(SEEDS)} seeds", console)
+    console.print("given: clusters are known; bounded: a client counts as one sample; one: gfl")
+    write_rows(out / "hidden-choice.csv", rows, console)
+
+
+def draw_chances(losses: Array, epsilon: float) -> Array:
+    """Return the chances (K, Q) of the exponential mechanism, of bounded losses summed (K, Q)."""
+    scores = -0.5 * epsilon * losses
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def _cell(cell: tuple[str, int]) -> dict[float, dict[str, float]]:
+    samples, seed = cell
+    config = ClusterAdmmConfig(
+        clients=CLIENTS, features=FEATURES, samples=samples, similarity=SIMILARITY,
+        privacy="sound",
+    )  # fmt: skip
+    truth = synthetic_truth(config, seed)
+    made = [synthetic_table(config, seed, k) for k in range(CLIENTS)]
+    tables = [(one.X, one.y) for one in made]
+    targets = truth.models[truth.clusters]
+    widths = 4.0 * config.noise  # the losses of a fitting model are well within
+    losses = np.array(
+        [
+            np.minimum(((y[:, None] - X @ truth.models.T) / widths) ** 2, 1.0).sum(axis=0)
+            for X, y in tables
+        ]
+    )
+    right = np.arange(CLIENTS), truth.clusters
+    found = {}
+    for epsilon in EPSILONS:
+        part = math.sqrt(8.0 * 0.5 * zcdp_rho(epsilon, config.delta))
+        private = ClusterAdmmConfig.from_settings({**config.settings(), "epsilon": epsilon})
+        alike = ClusterAdmmConfig.from_settings({**private.settings(), "method": "gfl"})
+        single = [(X[:1], y[:1]) for X, y in tables]
+        levels = {
+            "given": summed(private, seed, tables, truth.clusters).releases.models[truth.clusters],
+            "bounded": summed(private, seed, single, truth.clusters).releases.models[
+                truth.clusters
+            ],
+            "one": summed(alike, seed, tables, truth.clusters).releases.models[[0] * CLIENTS],
+        }
+        found[epsilon] = {
+            "drawn": float(np.mean(draw_chances(losses, part)[right])),
+            "best": float(np.mean(np.argmin(losses, axis=1) == truth.clusters)),
+            **{name: 10.0 ** (nmsd(models, targets) / 10.0) for name, models in levels.items()},
+        }
+    return found
