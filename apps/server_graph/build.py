@@ -72,9 +72,7 @@ def _noisy_sums(
         **arguments,
         servers=ServerPlan(graph, _outages(config, graph), config.on_server_loss == "rehome"),
         exchange=servers("none", graph.servers, 0.0, partial(generator, 0, "no noise")),
-        secure=partial(
-            SecureSum, noisy=True, dropout=config.dropout, colluding=config.colluding
-        ),
+        secure=partial(SecureSum, noisy=True, dropout=config.dropout, colluding=config.colluding),
         sums=SumPlan(
             config.step,
             config.ridge,

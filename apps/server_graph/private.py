@@ -15,11 +15,11 @@ C / b_k at most, so replacing it moves u_k, and with it S_p, by at most D_k = 2 
 by the expected size of the batch, which is public; by the realised one a term would change with who
 else is in the batch, and the size itself would be told.
 
-**Noise.** Client k with `releases` releases at rate q_k needs a ratio D_k / sigma of at most r_k, so
-sigma >= D_k / r_k (`needed_deviation`): small clients need more. All clients of a sum add shares of
-one sigma, the largest that any of them needs; it is part of the payload. A device takes it from the
-server only as far as it is enough for itself, and since masks cover the payload, clients that were
-told another sigma do not add up with it.
+**Noise.** Client k with `releases` releases at rate q_k needs a ratio D_k / sigma of at most r_k,
+so sigma >= D_k / r_k (`needed_deviation`): small clients need more. All clients of a sum add shares
+of one sigma, the largest that any of them needs; it is part of the payload. A device takes it from
+the server only as far as it is enough for itself, and since masks cover the payload, clients that
+were told another sigma do not add up with it.
 
 **Releases.** A round that has to be made again is another release under fresh noise. Noise is for
 `releases` of them, a twentieth more than there are rounds and two at least, so that a run does not
