@@ -31,7 +31,11 @@ class Showcase:
         }
 
 
-SHOWCASES: dict[str, Showcase] = {}
+SHOWCASES: dict[str, Showcase] = {
+    "server-graph": Showcase(
+        {"method": "none", "rounds": 50, "step": 1.0}, {"batch": 0, "step": 0.6}
+    ),
+}
 
 
 def cost_rows(

@@ -14,8 +14,8 @@ end every device is sent the private model, and makes one of its own of it that 
 (`personal_model`).
 
 Otherwise: without masks a server learns every w_{p,k,i}, which for one step tells the mean gradient
-of the batch, (w_{p,i-1} - w_{p,k,i}) / mu. With ``release = "each"`` noise is added between servers,
-by the servers: it does not protect a client from its own server, and no device can check it. So a
+of the batch, (w_{p,i-1} - w_{p,k,i}) / mu. With ``release = "each"`` servers add noise to what they
+tell each other: it does not protect a client from its own server, and no device can check it. So a
 device whose owner has set a budget (``max-epsilon``) refuses it; with ``require-privacy`` it takes
 part under ``privacy = "sound"``, and by secure aggregation only: its server learns sums, and what
 sums tell is not bounded. It also keeps to `RANGES`, so that a server cannot choose steps that carry

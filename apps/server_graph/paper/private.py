@@ -176,7 +176,7 @@ def break_even(out: Path, console: Console) -> None:
     found = on_all_cores(even_of_seed, SEEDS, console, "break-even")
     cells = {key: means([one[key] for one in found]) for key in found[0]}
     rows = [
-        {"samples": n, "clients": k, "epsilon": e or "alone", **numbers}
+        {"samples": n, "clients": k, "budget": e or "alone", **numbers}
         for (n, k, e), numbers in cells.items()
     ]
     for samples in COUNTS:
