@@ -21,7 +21,7 @@ from strategies.server_graph.sums import NoisySums, SumPlan
 from strategies.topology.graph import Topology
 
 from .config import ServerGraphConfig
-from .private import Terms
+from .private import Terms, digest
 from .release import paper_epsilon, sound_epsilon
 
 
@@ -79,6 +79,7 @@ def _noisy_sums(
             terms.needed_deviation,
             partial(spent_by, delta=config.delta),
             config.average,
+            digest(config),
         ),
     )
 

@@ -55,6 +55,7 @@ from .private import (
     SCORE_RELEASES,
     Terms,
     clipped_mean,
+    digest,
     draw_batch,
     held_out_rows,
     score_terms,
@@ -135,6 +136,8 @@ def _noisy_summands(message: Message, context: Context) -> Summands:
     run, client = _memory.run(context), _memory.client(context)
     terms, samples = Terms.of(run.config), client.samples
     w, order = _model(message, client), message.content["order"]
+    if order.get("settings") != digest(run.config):
+        raise PrivacyRefused("the order is of other settings than this device was given")
     number, count = int(order["round"]), len(samples.y)  # type: ignore[arg-type]
     held_out = held_out_rows(count, terms.kept_back(count), run.seed)
     if order.get("score") is True:

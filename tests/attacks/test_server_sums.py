@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 import apps
 from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.losses import Logistic
-from apps.server_graph.private import Terms, clipped_mean
+from apps.server_graph.private import Terms, clipped_mean, digest
 from privacy.accounting.budget import DeviceLedger
 from privacy.audit_sums import audit_sum
 from privacy.mechanisms.shares import plan_share
@@ -68,7 +68,7 @@ class Server:
 
     def order(self, w: Any = (0.0, 0.0), **order: Any) -> RecordDict:
         arrays = wire.record({"model": np.asarray(w, dtype=np.float64)})
-        told = {"round": 1, "deviation": self.needed, **order}
+        told = {"round": 1, "deviation": self.needed, "settings": digest(self.config), **order}
         return RecordDict({"arrays": arrays, "order": ConfigRecord(told)})
 
     def sum(self, *orders: RecordDict, layout: str = "gradient", size: int = 2) -> Any:
@@ -128,6 +128,15 @@ def test_clients_that_were_told_of_other_noise_do_not_add_up(tmp_path: Path) -> 
     with Server(tmp_path / "models") as server:
         other = server.order((1.0, 1.0))
         assert not server.sum(server.order(), server.order(), other, other).total
+
+
+def test_an_order_of_other_settings_is_refused(tmp_path: Path) -> None:
+    """A server that gives some devices another epsilon cannot have them all in one sum."""
+    with Server(tmp_path) as server:
+        lax = ServerGraphConfig.from_settings({**CHOSEN, "epsilon": 1000.0})
+        assert not server.sum(server.order(settings=digest(lax))).total
+        assert server.events() == []
+        assert "other settings" in server.refusals()
 
 
 def test_nothing_is_told_in_the_clear(tmp_path: Path) -> None:
