@@ -43,6 +43,9 @@ SHOWCASES: dict[str, Showcase] = {
             "tolerance": 1e-4,
         }
     ),
+    "server-graph": Showcase(
+        {"method": "none", "rounds": 50, "step": 1.0}, {"batch": 0, "step": 0.6}
+    ),
 }
 
 

@@ -21,7 +21,7 @@ from strategies.server_graph.sums import NoisySums, SumPlan
 from strategies.topology.graph import Topology
 
 from .config import ServerGraphConfig
-from .private import Terms
+from .private import Terms, digest
 from .release import paper_epsilon, sound_epsilon
 
 
@@ -72,15 +72,14 @@ def _noisy_sums(
         **arguments,
         servers=ServerPlan(graph, _outages(config, graph), config.on_server_loss == "rehome"),
         exchange=servers("none", graph.servers, 0.0, partial(generator, 0, "no noise")),
-        secure=partial(
-            SecureSum, noisy=True, dropout=config.dropout, colluding=config.colluding
-        ),
+        secure=partial(SecureSum, noisy=True, dropout=config.dropout, colluding=config.colluding),
         sums=SumPlan(
             config.step,
             config.ridge,
             terms.needed_deviation,
             partial(spent_by, delta=config.delta),
             config.average,
+            digest(config),
         ),
     )
 

@@ -13,14 +13,14 @@ in a round, which the device counts in its own ledger, and a device with a budge
 end every device is sent the private model, and makes one of its own of it that stays there
 (`personal_model`).
 
-Otherwise: without masks every w_{p,k,i}, which for one step tells the mean gradient of
-the batch, (w_{p,i-1} - w_{p,k,i}) / mu. With ``release = "each"`` noise is added between servers, by
-the servers: it does not protect a client from its own server, and no device can check it. So a
+Otherwise: without masks a server learns every w_{p,k,i}, which for one step tells the mean gradient
+of the batch, (w_{p,i-1} - w_{p,k,i}) / mu. With ``release = "each"`` servers add noise to what they
+tell each other: it does not protect a client from its own server, and no device can check it. So a
 device whose owner has set a budget (``max-epsilon``) refuses it; with ``require-privacy`` it takes
 part under ``privacy = "sound"``, and by secure aggregation only: its server learns sums, and what
-sums tell is not bounded. It also keeps to `RANGES`, so that a server cannot choose steps that carry one sample's
-gradient past all others. Under ``sound`` no sample makes a client refuse or fail: see `data` and
-`problem.clip_rows`.
+sums tell is not bounded. It also keeps to `RANGES`, so that a server cannot choose steps that carry
+one sample's gradient past all others. Under ``sound`` no sample makes a client refuse or fail: see
+`data` and `problem.clip_rows`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from .private import (
     SCORE_RELEASES,
     Terms,
     clipped_mean,
+    digest,
     draw_batch,
     held_out_rows,
     score_terms,
@@ -135,6 +136,8 @@ def _noisy_summands(message: Message, context: Context) -> Summands:
     run, client = _memory.run(context), _memory.client(context)
     terms, samples = Terms.of(run.config), client.samples
     w, order = _model(message, client), message.content["order"]
+    if order.get("settings") != digest(run.config):
+        raise PrivacyRefused("the order is of other settings than this device was given")
     number, count = int(order["round"]), len(samples.y)  # type: ignore[arg-type]
     held_out = held_out_rows(count, terms.kept_back(count), run.seed)
     if order.get("score") is True:

@@ -15,11 +15,13 @@ C / b_k at most, so replacing it moves u_k, and with it S_p, by at most D_k = 2 
 by the expected size of the batch, which is public; by the realised one a term would change with who
 else is in the batch, and the size itself would be told.
 
-**Noise.** Client k with `releases` releases at rate q_k needs a ratio D_k / sigma of at most r_k, so
-sigma >= D_k / r_k (`needed_deviation`): small clients need more. All clients of a sum add shares of
-one sigma, the largest that any of them needs; it is part of the payload. A device takes it from the
-server only as far as it is enough for itself, and since masks cover the payload, clients that were
-told another sigma do not add up with it.
+**Noise.** Client k with `releases` releases at rate q_k needs a ratio D_k / sigma of at most r_k,
+so sigma >= D_k / r_k (`needed_deviation`): small clients need more. All clients of a sum add shares
+of one sigma, the largest that any of them needs; it is part of the payload. A device takes it from
+the server only as far as it is enough for itself, and since masks cover the payload, clients that
+were told another sigma do not add up with it. A digest of the settings is in the payload as well: a
+server that gives devices run configs of their own, so that some count on noise that others do not
+add, gets no sum either.
 
 **Releases.** A round that has to be made again is another release under fresh noise. Noise is for
 `releases` of them, a twentieth more than there are rounds and two at least, so that a run does not
@@ -32,6 +34,8 @@ sensitivity 1, for which a tenth of the budget (in zero-concentrated terms) is k
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -156,6 +160,12 @@ def _training_ratio(
     while excess(found) > 0.0:  # the private side of the root
         found *= 1.0 - 1e-9
     return max(found, least)
+
+
+def digest(config: ServerGraphConfig) -> str:
+    """Return what all settings of a run are known by, in orders."""
+    text = json.dumps(config.settings(), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def held_out_rows(samples: int, kept_back: int, seed: int) -> NDArray[np.bool_]:

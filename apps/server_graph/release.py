@@ -1,7 +1,7 @@
 """What server-graph releases, and what that costs in privacy.
 
-**Noise in sums** (``privacy = "sound"`` with ``release = "sum"``, its default). Clients add shares of
-noise to what their server learns as a secure sum; sensitivity, noise and releases are proven in
+**Noise in sums** (``privacy = "sound"`` with ``release = "sum"``, its default). Clients add shares
+of noise to what their server learns as a secure sum; sensitivity, noise and releases are proven in
 `private`, shares in `privacy.mechanisms.shares`, the account of many rounds with batches drawn in
 secret in `privacy.accounting.sampled`. ``epsilon`` is what the whole run spends at most on one
 client's record, and grows as the root of the rounds.
@@ -22,15 +22,16 @@ client's record, and grows as the root of the rounds.
     Not covered: numbers of samples and what else enrolment tells; who takes part when; how long a
         device takes.
 
-**Noise between servers** (``release = "each"``, and ``paper``). Server m's messages to the others are y_{m,i} = psi_{m,i} + g_{m,i}, Laplace noise of scale
-b = sigma_g / sqrt(2) on every coordinate (``hybrid``: one draw for all; ``iid``: one an edge).
+**Noise between servers** (``release = "each"``, and ``paper``). Server m's messages to the others
+are y_{m,i} = psi_{m,i} + g_{m,i}, Laplace noise of scale b = sigma_g / sqrt(2) on every coordinate
+(``hybrid``: one draw for all; ``iid``: one an edge).
 
 The paper's Theorem 2 has epsilon(i) = sqrt(2) mu B (1 + i) i / sigma_g, from the sensitivity
 |psi_j - psi'_j| <= 2 mu B j (26) and the sum over rounds. Laplace noise answers to the **l1** norm,
 where (26) is an l2 bound: in M dimensions the same argument gives sqrt(M) times that. B bounds a
 gradient only if it is enforced: ``clip`` does, sample by sample.
 
-``sound``  Neighbouring: all data of one client of m replaced. With ``hybrid`` the others' states
+``each``   Neighbouring: all data of one client of m replaced. With ``hybrid`` the others' states
     depend on m's data through y_m alone. For a fixed transcript y_{m,1..i} two data sets give
     noises with g_j - g'_j = psi'_j - psi_j, and models with w_j - w'_j = psi_j - psi'_j, because
     the own combination takes the noise back: w_m = psi_m - (1 - a_mm) y_m + what others sent. E
@@ -189,11 +190,7 @@ def sum_statement(config: ServerGraphConfig, simulated: bool = True) -> dict[str
         f"{config.dropout:.0%} of its clients are in it, and {config.colluding:.0%} of them may "
         "work with the server.",
         "enrolment": ENROLMENT,
-        **(
-            {"personal": _GATHERED if simulated else _KEPT_AT_HOME}
-            if config.at_home
-            else {}
-        ),
+        **({"personal": _GATHERED if simulated else _KEPT_AT_HOME} if config.at_home else {}),
     }
 
 

@@ -52,9 +52,9 @@ def _minimiser(
 def alone(
     config: ServerGraphConfig, seed: int, clients: Sequence[Client], truth: Vector
 ) -> float | None:
-    """Return how far clients' own minimisers are from w^o, in dB of the mean power; None if unknown.
+    """Return how far clients' own minimisers are from w^o, mean power in dB; None if unknown.
 
-    What each would learn from its raw samples without any federation.
+    That is what each would learn from its raw samples without any federation.
     """
     partitions = {client.partition for client in clients}
     if not all(client.synthetic and 0 <= client.partition < config.clients for client in clients):

@@ -51,7 +51,7 @@ log = logging.getLogger("trellis.device")
 class Noisers(Protocol):
     """Says how many clients' noise is in a sum, see `Member.noisers`."""
 
-    def __call__(self, colluding: float = 0.0, *, anyone: bool = False) -> int:
+    def __call__(self, colluding: float = 0.0, *, anyone: bool = False, owner: bool = True) -> int:
         """Return that number."""
         ...
 

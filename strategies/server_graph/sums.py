@@ -55,6 +55,7 @@ class SumPlan:
     deviation : of the noise in a sum, which a client with this many samples needs
     spent : epsilon of releases counted by (ratio, sampling)
     average : share of the rounds, the last ones, whose models the result is the mean of
+    settings : what devices know the run's settings by; it is in every order, and so in the masks
     """
 
     step: float
@@ -62,6 +63,7 @@ class SumPlan:
     deviation: Callable[[int], float]
     spent: Callable[[Mapping[tuple[float, float], int]], float]
     average: float = 0.5
+    settings: str = ""
 
 
 class NoisySums(ServerGraph):
@@ -98,7 +100,9 @@ class NoisySums(ServerGraph):
         content = super().payload(server_round, client)
         server = int(self.homes_in(server_round)[client])
         deviation = self.deviation(server_round, server)
-        content["order"] = ConfigRecord({"round": server_round, "deviation": deviation})
+        content["order"] = ConfigRecord(
+            {"round": server_round, "deviation": deviation, "settings": self.sums.settings}
+        )
         return content
 
     def gather(self, grid: Grid, server_round: int) -> Row:
@@ -185,7 +189,9 @@ class NoisySums(ServerGraph):
         content = RecordDict(
             {
                 "arrays": wire.record({"model": self.result_centroid()}),
-                "order": ConfigRecord({"round": last, "score": True}),
+                "order": ConfigRecord(
+                    {"round": last, "score": True, "settings": self.sums.settings}
+                ),
             }
         )
         asked = {client: RecordDict(dict(content)) for client in range(len(self.clients))}

@@ -15,6 +15,10 @@ fewer are in is not opened, by its own refusal. Without signed keys it counts on
 adds the whole noise, unless its owner says ``count-noise-of = "anyone"``, which holds against a
 server that only looks. In a simulation all clients count, and noise comes from the seed.
 
+Devices whose owners doubt more than others' count on fewer, and each of the others adds only what
+the least doubtful would: so a device adds, beside its own share, those of all that it does not
+count on (`privacy.mechanisms.shares.Share.counting_on`).
+
 Every vector that is masked is a release, whether its sum opens or not, and has fresh noise: the
 same noise in two sums over different sets would cancel. It is entered in the device's ledger before
 it is drawn. A run that asks for more releases than it declared, or for more than its epsilon, is
@@ -96,10 +100,14 @@ class _Task:
         """Return this client's share of the noise, counted, and the event in the clear."""
         context, node = self.context, Node.of(self.context)
         number = self._number()
-        share = self._share(
-            noisers(self.config.colluding, anyone=node.simulated), fraction_bits, size
-        )
-        event = self._event(share, number)
+        colluding = self.config.colluding
+        counted = noisers(colluding, anyone=node.simulated)
+        # Other honest clients may count on more than this one does, and add a smaller share.
+        most = max(counted, noisers(colluding, anyone=True, owner=False))
+        share = self._share(most, fraction_bits, size)
+        event = replace(self._event(share, number), noisers=counted)
+        if counted < most:
+            share = share.counting_on(counted)
         if node.simulated:
             seed = int(context.run_config["seed"])
             drawn = share.draw(generator(seed, f"sum noise {self.what}", node.partition, number))

@@ -2,8 +2,8 @@
 
 10 servers of 5 clients with 100 samples of 2 features, Metropolis weights on random graphs with
 p = 0.3, delta = 1e-5, one record replaced. By `simulate`: the arithmetic of ``trellis run`` without
-its messages. MSD is of the centroid that is kept, mean power over the seeds; accuracy is on 1,000
-new samples of every client.
+its messages. MSD is of the centroid that is kept, mean power over the seeds; accuracy and loss are
+on 1,000 new samples of every client.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ SIZES = (5, 10, 20, 50, 100)
 COUNTS = (100, 20)
 
 
-def accuracy(models: Vector, tests: Sequence[Samples]) -> float:
-    """Return the mean accuracy of one model (M,), or of one a client (K, M), on new samples."""
+def on_new(models: Vector, tests: Sequence[Samples]) -> Numbers:
+    """Return accuracy and loss of one model (M,), or of one a client (K, M), on new samples."""
     loss = loss_by_name("logistic")
     each = np.broadcast_to(models, (len(tests), models.shape[-1]))
-    right = [
-        np.mean(loss.predict(w, test.X) == test.y) for w, test in zip(each, tests, strict=True)
-    ]
-    return float(np.mean(right))
+    pairs = list(zip(each, tests, strict=True))
+    right = [np.mean(loss.predict(w, test.X) == test.y) for w, test in pairs]
+    lost = [np.mean(loss.loss(w, test.X, test.y)) for w, test in pairs]
+    return {"accuracy": float(np.mean(right)), "loss": float(np.mean(lost))}
 
 
 def _tables(config: ServerGraphConfig, seed: int) -> tuple[list[Samples], list[Samples]]:
@@ -87,7 +87,7 @@ def alone(config: ServerGraphConfig, seed: int, truth: Vector) -> Numbers:
     mine, tests = _tables(config, seed)
     models = np.array([minimiser(loss, [[(t.X, t.y)]], config.ridge) for t in mine])
     power = float(np.mean(np.sum((models - truth) ** 2, axis=1)))
-    return {"power": power, "accuracy": accuracy(models, tests), "epsilon": 0.0}
+    return {"power": power, **on_new(models, tests), "epsilon": 0.0}
 
 
 def federated(config: ServerGraphConfig, seed: int) -> tuple[Numbers, Vector, Vector]:
@@ -98,8 +98,8 @@ def federated(config: ServerGraphConfig, seed: int) -> tuple[Numbers, Vector, Ve
     if config.privacy == "sound" and not config.sums:
         epsilon = sound_epsilon(config, config.rounds, centroid.size)
     power = 10.0 ** (distances(run.models, run.truth)["msd"] / 10.0)
-    score = accuracy(centroid, _tables(config, seed)[1])
-    return {"power": power, "accuracy": score, "epsilon": epsilon}, centroid, run.truth
+    found = on_new(centroid, _tables(config, seed)[1])
+    return {"power": power, **found, "epsilon": epsilon}, centroid, run.truth
 
 
 def own_models(config: ServerGraphConfig, seed: int, centroid: Vector, truth: Vector) -> Numbers:
@@ -108,7 +108,7 @@ def own_models(config: ServerGraphConfig, seed: int, centroid: Vector, truth: Ve
     mine, tests = _tables(config, seed)
     models = np.array([personal_model(loss, centroid, t.X, t.y, config.ridge).model for t in mine])
     power = float(np.mean(np.sum((models - truth) ** 2, axis=1)))
-    return {"power": power, "accuracy": accuracy(models, tests), "epsilon": config.epsilon}
+    return {"power": power, **on_new(models, tests), "epsilon": config.epsilon}
 
 
 def of_seed(seed: int) -> dict[str, Numbers]:
@@ -135,11 +135,11 @@ def private(out: Path, console: Console) -> None:
     found = on_all_cores(of_seed, SEEDS, console, "private")
     rows = [{"case": name, **means([one[name] for one in found])} for name in found[0]]
     table = Table(title=f"10 servers x 5 clients x 100 samples, delta 1e-5, {len(SEEDS)} seeds")
-    for column in ("case", "MSD, dB", "accuracy", "epsilon spent"):
+    for column in ("case", "MSD, dB", "accuracy", "loss", "epsilon spent"):
         table.add_column(column)
     for row in rows:
-        numbers = [f"{row['msd']:.1f}", f"{row['accuracy']:.4f}", f"{row['epsilon']:.3g}"]
-        table.add_row(row["case"], *numbers)
+        numbers = [f"{row['msd']:.1f}", f"{row['accuracy']:.4f}", f"{row['loss']:.4f}"]
+        table.add_row(str(row["case"]), *numbers, f"{row['epsilon']:.3g}")
     console.print(table)
     write_rows(out / "private.csv", rows, console)
 
@@ -176,7 +176,7 @@ def break_even(out: Path, console: Console) -> None:
     found = on_all_cores(even_of_seed, SEEDS, console, "break-even")
     cells = {key: means([one[key] for one in found]) for key in found[0]}
     rows = [
-        {"samples": n, "clients": k, "epsilon": e or "alone", **numbers}
+        {"samples": n, "clients": k, "budget": e or "alone", **numbers}
         for (n, k, e), numbers in cells.items()
     ]
     for samples in COUNTS:

@@ -121,9 +121,7 @@ def test_all_releases_together_spend_epsilon_at_most_and_nearly_that(batch, held
     rho = SCORE_RELEASES * terms.score_ratio**2 / 2.0 if held_out else 0.0
     counted = {(terms.ratio(100), rates.sampling): terms.releases}
     whole = 0.5 * terms.releases * terms.ratio(100) ** 2
-    total = min(
-        spent_by(counted, terms.delta, rho), spent_by({}, terms.delta, rho + whole)
-    )
+    total = min(spent_by(counted, terms.delta, rho), spent_by({}, terms.delta, rho + whole))
     assert 0.95 * epsilon < total <= epsilon * (1.0 + 1e-6)
 
 

@@ -240,3 +240,24 @@ def test_forecasts_know_how_many_will_be_counted_on(clients, shares):
     found = Federation(clients, dropout=dropout, colluding=colluding).gather()
     assert {e.noisers for e in events_of(found)} == {expected_noisers(clients, *shares)}
     assert expected_noisers(clients, *shares) > clients // 3
+
+
+@pytest.mark.parametrize(("doubt", "counted"), [(0.2, 8), (0.4, 1)])
+def test_a_device_whose_owner_doubts_more_makes_up_for_shares_of_others(tmp_path, doubt, counted):
+    """Nine count on ten; one counts on fewer, whose smaller shares must be enough with its own.
+
+    Beyond a third, where the sum may open in parts, it counts on itself alone.
+    """
+
+    def policy(i):
+        return {"count-noise-of": "anyone", "colluding": doubt if i == 0 else 0.0}
+
+    found = Federation(10, tmp_path, policy=policy, releases=400).gather()
+    by_client = {c: PrivacyEvent.from_record(dict(next(iter(r.values())))) for c, r in found.sent}
+    assert by_client[1].noisers == 10
+    assert by_client[0].noisers == counted
+    sigma = by_client[1].sigma
+    assert by_client[0].sigma == pytest.approx(sigma, rel=1e-3)
+    share = sigma**2 / 10.0
+    whole = math.sqrt((10 - counted + 1) * share + 9 * share)
+    assert np.std(noise_of(found)) == pytest.approx(whole, rel=0.1)
