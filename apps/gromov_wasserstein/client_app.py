@@ -202,7 +202,7 @@ def own_result(message: Message, context: Context) -> Personal:
     else:
         draw = secrets.randbits(62)
     features = feature_count(variables(config, client.graphs))
-    classes = int(message.content["order"]["classes"])  # type: ignore[arg-type,call-overload,index]
+    classes = int(message.content["order"]["classes"])  # type: ignore[arg-type]
     fresh = None
     if config.trains:
         other = build_model(config.model, features, classes, config.task, config.width, seed=draw)
