@@ -64,8 +64,8 @@ _SAYS = (
 )
 _OPEN = (
     "Numbers of graphs and nodes, shared labels; a person who is in several graphs. In a "
-    "simulation noise and bits come from the seed and protect nobody, and clients' own results are gathered "
-    "to be evaluated."
+    "simulation noise and bits come from the seed and protect nobody, and clients' own results "
+    "are gathered to be evaluated."
 )
 STATEMENTS = {
     "none": {
