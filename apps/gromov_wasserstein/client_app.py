@@ -150,16 +150,17 @@ def summands(message: Message, context: Context) -> Summands:
             server_round=server_round,
         )
     chosen = [client.graphs[place] for place in client.split.train]
-    # One graph replaced: two gradients of norm C may lie opposite each other.
+    # One graph replaced: two gradients of norm C may lie opposite each other. Every round is a
+    # release of its own, once: there are as many as the run has declared, and a run that is resumed
+    # goes on with the noise of its round.
     return noisy(
         context,
         config,
         {"gradient": noisy_part(model, chosen, config)},
-        what="gradients",
+        what=f"gradients, round {server_round}",
         sensitivity=2.0 * config.gradient_bound,
         ratio=config.training_ratio,
         server_round=server_round,
-        releases=config.rounds,
     )
 
 
@@ -202,7 +203,7 @@ def own_result(message: Message, context: Context) -> Personal:
     else:
         draw = secrets.randbits(62)
     features = feature_count(variables(config, client.graphs))
-    classes = int(message.content["order"]["classes"])  # type: ignore[arg-type,call-overload,index]
+    classes = int(message.content["order"]["classes"])  # type: ignore[arg-type]
     fresh = None
     if config.trains:
         other = build_model(config.model, features, classes, config.task, config.width, seed=draw)

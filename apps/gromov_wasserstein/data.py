@@ -102,7 +102,7 @@ def split(count: int, rng: np.random.Generator, held_out: float = 0.0) -> Split:
     ``held_out`` > 0 stands in the place of the last tenth, and leaves a fifth of the rest to choose
     by.
     """
-    train, validation, test = split_counts(count, held_out)
+    train, validation, _ = split_counts(count, held_out)
     order = rng.permutation(count)
     return Split(*(np.sort(part) for part in np.split(order, [train, train + validation])))
 

@@ -81,8 +81,8 @@ def training_forecast(
         return [f"{text} On synthetic graphs training is little worse for that much."]
     verdict = "next to nothing is learned" if z >= HOPELESS else "training suffers"
     return [
-        f"{text} On synthetic graphs {verdict} at that. It is {ENOUGH:g} at {at} with these graphs, "
-        f"or with some {more} graphs at this epsilon."
+        f"{text} On synthetic graphs {verdict} at that. It is {ENOUGH:g} at {at} with these "
+        f"graphs, or with some {more} graphs at this epsilon."
     ]
 
 

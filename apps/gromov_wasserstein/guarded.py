@@ -86,9 +86,7 @@ def known_classes(graphs: Sequence[Graph], classes: int) -> list[Graph]:
     return kept
 
 
-def noisy_part(
-    model: nn.Module, graphs: Sequence[Graph], config: GromovWassersteinConfig
-) -> Array:
+def noisy_part(model: nn.Module, graphs: Sequence[Graph], config: GromovWassersteinConfig) -> Array:
     """Return the sum (d,) of the graphs' clipped gradients at the model's weights.
 
     Where it cannot be computed, zeros: of one shape whatever the graphs are.
@@ -101,9 +99,7 @@ def noisy_part(
         return np.zeros_like(start)
 
 
-def right_part(
-    model: nn.Module, graphs: Sequence[Graph], config: GromovWassersteinConfig
-) -> Array:
+def right_part(model: nn.Module, graphs: Sequence[Graph], config: GromovWassersteinConfig) -> Array:
     """Return the sum (1,) over graphs of the share of their labelled items that are told right.
 
     One graph at a time, each between 0 and 1; one without labels counts as 0.

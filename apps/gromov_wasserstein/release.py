@@ -63,9 +63,9 @@ _SAYS = (
     "whether its data is synthetic. What a device makes of the result for itself stays with it."
 )
 _OPEN = (
-    "Numbers of graphs and nodes, shared labels; a person who is in several graphs. In a simulation "
-    "noise and bits come from the seed and protect nobody, and clients' own results are gathered "
-    "to be evaluated."
+    "Numbers of graphs and nodes, shared labels; a person who is in several graphs. In a "
+    "simulation noise and bits come from the seed and protect nobody, and clients' own results "
+    "are gathered to be evaluated."
 )
 STATEMENTS = {
     "none": {
@@ -84,8 +84,7 @@ STATEMENTS = {
     "sound": {
         "claim": "The whole run is epsilon-LDP of a graph, no delta: weights come from the seed, "
         "nothing is trained, and encoded embeddings are all that is computed from graphs and sent; "
-        "the total is of a client's largest graph. "
-        + _SAYS,
+        "the total is of a client's largest graph. " + _SAYS,
         "adversary": "Whoever sees the encoded embeddings, the server included, also one that "
         "chooses settings and weights.",
         "neighbouring": _GRAPH,
@@ -95,8 +94,7 @@ STATEMENTS = {
         "claim": "The whole run is (epsilon, delta)-private: the noisy secure sums of clipped "
         "gradients, one a graph, of all rounds together, and the encoded embeddings, which are "
         "epsilon-LDP by themselves; the total is of a client's largest graph. What comes of the "
-        "sums, the trained weights among it, costs nothing more. "
-        + _SAYS,
+        "sums, the trained weights among it, costs nothing more. " + _SAYS,
         "adversary": "Whoever sees sums and encoded embeddings, the server included, also one that "
         "chooses settings and weights, and a declared share of the clients with it. A device "
         "trusts that as many others as it counts on add their noise: by signed keys, or its "

@@ -134,8 +134,9 @@ class NoisyGnn(FederatedGnn):
 
     def _question(self, server_round: int) -> RecordDict:
         content = self.payload(server_round, 0)
-        order = {"round": server_round, "classes": self.classes, "score": True}
-        content["order"] = ConfigRecord(order)
+        content["order"] = ConfigRecord(
+            {"round": server_round, "classes": self.classes, "score": True}
+        )
         return content
 
     def state(self) -> dict[str, NDArray[Any]]:

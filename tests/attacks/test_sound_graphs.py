@@ -156,6 +156,28 @@ def test_no_update_leaves_a_device_in_the_clear(settings, tmp_path):
     assert "in the clear" in reasons(tmp_path / "state")[-1]
 
 
+def test_rounds_are_those_of_the_run_and_each_is_asked_for_once(tmp_path):
+    with pytest.raises(ValueError, match="1 to 4"):
+        added(tmp_path, graphs(), round=5)
+    run_config = make_run_config("gromov-wasserstein", TRAINED)
+    node = device(tmp_path, graphs(), **{"count-noise-of": "anyone"})
+    state = RecordDict()
+
+    def noise(server_round):
+        content = RecordDict({"arrays": wire.record({"weights": first_weights()})})
+        content["order"] = study.ConfigRecord({"round": server_round, "classes": 3})
+        context = Context(1, 1, node, state, run_config)
+        found = study.summands(Message(content, 1, "train.secagg_masked"), context)
+        return found.noise(lambda colluding=0.0, *, anyone=False: 2, 32, first_weights().size)
+
+    with LocalGrid(apps.client_app, [node], run_config):
+        for server_round in range(1, 5):
+            noise(server_round)
+        with pytest.raises(PrivacyRefused, match="declares 1 releases"):
+            noise(2)
+        assert len(DeviceLedger(Path(node["state-path"])).entries()) == 4
+
+
 def test_nothing_is_added_up_where_nothing_is_trained(tmp_path):
     with pytest.raises(PrivacyRefused, match="nothing is trained"):
         added(tmp_path, graphs(), settings=SETTINGS)
@@ -256,5 +278,6 @@ def test_devices_learn_together_within_the_run_s_epsilon_and_say_no_more(tmp_pat
     for node in nodes:
         entries = DeviceLedger(Path(node["state-path"])).entries()
         told = sorted(entry["event"]["what"] for entry in entries)
-        assert told == ["encoded rows of 10 graphs", "gradients", "gradients", "held-out score"]
+        sums = ["gradients, round 1", "gradients, round 2", "held-out score"]
+        assert told == ["encoded rows of 10 graphs", *sums]
         assert len(list(Path(node["state-path"]).glob("results/*/result.npz"))) == 1

@@ -63,9 +63,7 @@ def clipped_sum(
     return total
 
 
-def gradients(
-    model: nn.Module, graphs: Sequence[Graph], start: Vector, task: str
-) -> list[Vector]:
+def gradients(model: nn.Module, graphs: Sequence[Graph], start: Vector, task: str) -> list[Vector]:
     """Return the gradients of the graphs' losses at ``start``, (some graphs, d) each, in order."""
     load(model, start)
     model.train()

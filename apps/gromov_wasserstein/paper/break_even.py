@@ -119,19 +119,17 @@ def break_even_job(job: tuple[int, float, int]) -> list[float]:
         home = at_home(model, owned[k], parts[k], shared, fresh, "graph", draw=seed)
         kept.append(accuracy(model, home.weights, unseen))
         own = [owned[k][p] for p in np.concatenate([parts[k].train, parts[k].validation])]
-        learnt = local_training(
-            model, own, fresh, "graph", ALONE, 0, USUAL_RATE, DECAY, 0.0, seed
-        )
+        learnt = local_training(model, own, fresh, "graph", ALONE, 0, USUAL_RATE, DECAY, 0.0, seed)
         alone.append(accuracy(model, learnt.weights, unseen))
     told = [float(np.mean(alone)), accuracy(first, shared, unseen), float(np.mean(kept))]
     compared = unseen[:COMPARED]
     if not math.isfinite(epsilon):
         return [*told, *[math.nan] * 3]
-    return told + [
-        bits(first, shared, compared, (1.0 - TRAINING) * epsilon, seed),
-        bits(first, start, compared, epsilon, seed),
-        _svm(np.abs(np.subtract.outer(*[[float(g.nodes) for g in compared]] * 2)), compared, seed),
-    ]
+    n = np.array([float(graph.nodes) for graph in compared])
+    told.append(bits(first, shared, compared, (1.0 - TRAINING) * epsilon, seed))
+    told.append(bits(first, start, compared, epsilon, seed))
+    told.append(_svm(np.abs(n[:, None] - n[None, :]), compared, seed))
+    return told
 
 
 def accuracy(model: nn.Module, vector: Array, graphs: list[Graph]) -> float:
@@ -160,5 +158,3 @@ def _model(seed: int, number: int) -> nn.Module:
 
 def _named(epsilon: float) -> str:
     return f"epsilon {epsilon:g}" if math.isfinite(epsilon) else "no noise"
-
-

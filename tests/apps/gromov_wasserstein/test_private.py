@@ -106,7 +106,7 @@ def test_a_trained_run_spends_its_epsilon_and_scores_what_was_held_out(tmp_path)
     assert 3.0 < found.ledger["epsilon"] <= 4.0 * (1.0 + 1e-6)
     last = found.metrics[-1]
     assert {"held-out-accuracy", "held-out-noise", "noise"} <= set(last)
-    # The noise of the score: sensitivity 1, so 1 / ratio over the graphs, and a little for dropouts.
+    # Sensitivity 1, so the noise is 1 / ratio over the graphs, and a little for dropouts.
     chosen = GromovWassersteinConfig.from_settings({**TRAINED, "held-out": 0.3})
     assert last["held-out-noise"] == pytest.approx(1.0 / chosen.score_ratio / 12, rel=0.2)
     assert {"home-kept-accuracy", "home-alone-accuracy"} <= set(found.headline)
