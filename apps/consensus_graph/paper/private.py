@@ -121,7 +121,9 @@ def pooled_statistic(federation: Federation, epsilon: float) -> pooled.Pooled:
     return pooled.pool(total, count, config.clip, share.width * float(np.sqrt(clients)))
 
 
-def at_home(federation: Federation, known: pooled.Pooled | None) -> tuple[Vector, dict[int, Vector]]:
+def at_home(
+    federation: Federation, known: pooled.Pooled | None
+) -> tuple[Vector, dict[int, Vector]]:
     """Return the consensus and the watched clients' graphs; None is learning alone."""
     alpha = federation.config.alpha
     consensus = None if known is None else pooled.consensus_of(known, alpha)

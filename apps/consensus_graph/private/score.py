@@ -47,9 +47,7 @@ def split(signals: Matrix, share: float) -> tuple[Matrix, Matrix]:
     return signals[~out], signals[out]
 
 
-def scores(
-    learning: Matrix, held: Matrix, consensus: Vector, noise: float, alpha: float
-) -> Vector:
+def scores(learning: Matrix, held: Matrix, consensus: Vector, noise: float, alpha: float) -> Vector:
     """Return the two counts (2,) of one client."""
     explained = float(np.count_nonzero(advantage(held, consensus) > 0.0))
     try:
