@@ -14,10 +14,10 @@
            the noise by itself. Neighbouring: one signal of one client replaced; every client's
            number of signals is public. Not covered: enrolment, that a client took part, how long
            it took, who reads a device's state folder.
-``sound``  with ``release = "each"``: zbar + N(0, s^2), once. A signal's vector z_n >= 0 is clipped to norm C, so replacing one
-           signal moves zbar by at most D = sqrt(2) C / N, and s is the exact Gaussian calibration
-           of D to (epsilon, delta). All that follows, any number of rounds and steps, is
-           post-processing of this one release.
+``sound``  with ``release = "each"``: zbar + N(0, s^2), once. A signal's vector z_n >= 0 is clipped
+           to norm C, so replacing one signal moves zbar by at most D = sqrt(2) C / N, and s is the
+           exact Gaussian calibration of D to (epsilon, delta). All that follows, any number of
+           rounds and steps, is post-processing of this one release.
 
            Adversary: whoever sees every message of the run, the server included, and knows all of
            the client's signals but one. Neighbouring: one signal replaced; N is public. Not
@@ -80,15 +80,15 @@ STATEMENTS = {
     "sum": {
         "claim": "The server sees one sum over all clients, with discrete Gaussian noise in it, "
         "to which every client has added its share before masking; the consensus is made of it. "
-        "Clients' own graphs are made on their devices from raw data and stay there. " + ENROLMENT,
+        "Clients' own graphs are made on their devices from raw data and stay there. A device "
+        "trusts that as many other clients as its ledger counts (noisers) add their noise and do "
+        "not tell it to the server; it takes nobody's word for their number: they are clients "
+        "whose signed keys its owner has listed, and without signed keys it counts on itself "
+        "alone and adds the whole noise. " + ENROLMENT,
         "adversary": "The server, which chooses settings and messages and sees every one, together "
         "with the declared share of colluding clients, and knows all but one signal.",
         "neighbouring": "One signal of one client replaced by another; every client's number of "
         "signals is public.",
-        "trusted": "That as many other clients as the ledger counts (noisers) add their noise and "
-        "do not tell it to the server. A device takes nobody's word for their number: they are "
-        "clients whose signed keys its owner has listed. Without signed keys it counts on itself "
-        "alone and adds the whole noise.",
         "not_covered": "The number of signals, the variables' names and the fact of taking part; "
         "how long an answer took; who reads a device's state folder. In a simulation noise comes "
         "from the seed and clients' own graphs are gathered for evaluation: that protects nobody.",

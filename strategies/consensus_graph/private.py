@@ -172,7 +172,7 @@ class PrivateConsensus(OneSum):
 
 
 class AloneAtHome(PrivateConsensus):
-    """Every client learns alone, at home (method ``igl``): nothing is released, nothing is spent."""
+    """Every client learns alone, at home (method ``igl``): nothing is released or spent."""
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start, and be done: there are no rounds."""

@@ -17,9 +17,9 @@ over that of the client's own statistic, sqrt(2 / N), both public,
     k = (25 / N) log2(0.3 / (noise / sqrt(2 / N))),   between -2 and 2,
 
 the strongest of them where k > 0 that is no less likely than learning alone, the weakest where
-k < 0; with many signals likelihood alone decides. Measured at d = 20, mean MCC of the clients' graphs, against the best likelihood: I = 1000,
-N = 20, epsilon = 1: .62 against .58; I = 20, N = 50, epsilon = 0.3, where the consensus is mostly
-noise: .51 (alone .52) against .50.
+k < 0; with many signals likelihood alone decides. Measured at d = 20, mean MCC of the clients'
+graphs, against the best likelihood: I = 1000, N = 20, epsilon = 1: .62 against .58; I = 20, N = 50,
+epsilon = 0.3, where the consensus is mostly noise: .51 against .50 (alone .52).
 
 *The ridge* follows from the number of signals: alpha beta / (mean z)^2 = 3 / sqrt(N), which is
 what was best for learning alone from 10 to 100 signals. Choosing it by the same held-out
