@@ -28,7 +28,7 @@ from .pooled import directions
 SENSITIVITY = 1.0
 # Complete graph on top of the consensus, of the same weight in all: clients have edges of their
 # own, and a node that the consensus leaves alone must not make a signal impossible. Measured at
-# d = 20: a good consensus explains .69 of the signals, one at random .32, a noisy one (MCC .47) .60.
+# d = 20: a good consensus explains .69 of the signals, one at random .32, one of MCC .47 .60.
 _REST = 1.0
 
 
