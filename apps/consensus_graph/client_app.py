@@ -50,8 +50,8 @@ def enrol(message: Message, context: Context) -> Message:
     config = ConsensusGraphConfig.from_run_config(context.run_config)
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = permitted(config, node, context)
-    check_budget(config, node, policy)
     table = client_table(config, seed, node)
+    check_budget(config, node, policy)
     if not (config.sums or config.at_home):
         # While the data is at hand: no later message needs to read it.
         release_statistic(config, seed, node, table, policy).keep(context.state)

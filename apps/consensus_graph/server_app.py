@@ -88,9 +88,7 @@ def build_strategy(config: ConsensusGraphConfig, arguments: Mapping[str, Any]) -
             w = solve(z, config.alpha, config.beta, pull, consensus).w
             return w, objective(w, z, config.alpha, config.beta)
 
-        return ReleasedStatistics(
-            **arguments, rho=config.rho, lambda_=config.lambda_, local=local
-        )
+        return ReleasedStatistics(**arguments, rho=config.rho, lambda_=config.lambda_, local=local)
     made = IndependentGraphs if config.method == "igl" else ConsensusGraph
     return made(**arguments, rho=config.rho, lambda_=config.lambda_, send_own=send_own)
 
@@ -134,7 +132,9 @@ def _fill(result: RunResult, strategy: Strategy, truth: Truth | None) -> None:
         _mark_personal(result, strategy)
     if truth is not None:
         result.arrays |= {"truth": truth.weights, "truth_consensus": truth.consensus}
-        known = result.arrays.get("weights")
+        known, alone = (result.arrays.get(name) for name in ("weights", "alone"))
+        if alone is not None:
+            headline["mcc-alone"] = scores("igl", alone, consensus, truth)["mcc"]
         headline |= scores(str(result.config["method"]), known, consensus, truth)
     result.headline = headline
 
@@ -142,7 +142,9 @@ def _fill(result: RunResult, strategy: Strategy, truth: Truth | None) -> None:
 def _mark_personal(result: RunResult, strategy: PrivateConsensus) -> None:
     """Say where clients' own graphs are; keep them where simulated clients sent them."""
     if np.all(strategy.gathered):
-        result.arrays |= {"pulls": strategy.pulls, "gains": strategy.gains}
+        result.arrays |= {"alone": strategy.alone}
+        if strategy.progress.rows:
+            result.arrays |= {"pulls": strategy.pulls, "gains": strategy.gains}
         result.notes.append(GATHERED)
         return
     # Devices keep theirs: there is nothing to show of some clients and not of others.
@@ -210,9 +212,7 @@ def _warnings(config: ConsensusGraphConfig) -> list[str]:
     return []
 
 
-def _foretell(
-    config: ConsensusGraphConfig, result: RunResult, clients: Sequence[Client]
-) -> None:
+def _foretell(config: ConsensusGraphConfig, result: RunResult, clients: Sequence[Client]) -> None:
     """Say what to expect, from what enrolment told, before anything is released."""
     counts = [client.count for client in clients]
     text = forecast_of(config, counts, len(clients[0].variables)).text()

@@ -1,4 +1,4 @@
-"""(8) solved at the server from every client's statistic: the rounds of `strategy`, without messages.
+"""(8) solved at the server from every client's statistic: the rounds of `strategy` in one place.
 
 Where clients' statistics are released, each with its own noise (``privacy = "sound"``,
 ``release = "each"``), a round tells the server nothing new: what a client would answer it can

@@ -71,7 +71,7 @@ class PrivateConsensus(OneSum):
         d = len(clients[0].variables)
         p = d * (d - 1) // 2
         self.consensus, self.relative_noise = np.zeros(p), 0.0
-        self.own = np.zeros((len(clients), p))
+        self.own, self.alone = np.zeros((len(clients), p)), np.zeros((len(clients), p))
         self.gathered = np.zeros(len(clients), dtype=bool)
         self.gamma = np.zeros(len(clients))
         self.pulls = np.full(len(clients), np.nan)
@@ -113,13 +113,16 @@ class PrivateConsensus(OneSum):
     def take_personal(self, client: int, content: RecordDict) -> None:
         """Take a simulated client's graph, for evaluation."""
         record = content["arrays"]
-        if not isinstance(record, ArrayRecord) or "weights" not in record:
-            raise BadReply("weights is missing")
-        weights = wire.unpack(record["weights"])
-        wire.check_reals(weights, "weights", self.consensus.shape)
-        if np.min(weights) < 0.0:
-            raise BadReply(f"weights has a negative entry, {np.min(weights):g}")
-        self.own[client], self.gathered[client] = weights, True
+        graphs = {}
+        for name in ("weights", "alone"):
+            if not isinstance(record, ArrayRecord) or name not in record:
+                raise BadReply(f"{name} is missing")
+            graphs[name] = wire.unpack(record[name])
+            wire.check_reals(graphs[name], name, self.consensus.shape)
+            if np.min(graphs[name]) < 0.0:
+                raise BadReply(f"{name} has a negative entry, {np.min(graphs[name]):g}")
+        self.own[client], self.alone[client] = graphs["weights"], graphs["alone"]
+        self.gathered[client] = True
         summary = content.get("summary")
         if isinstance(summary, MetricRecord):
             known = {key: float(value) for key, value in summary.items()}  # type: ignore[arg-type]
@@ -169,7 +172,7 @@ class PrivateConsensus(OneSum):
 
 
 class AloneAtHome(PrivateConsensus):
-    """Every client learns alone, at home (method ``igl``): nothing is released, nothing is spent."""
+    """Every client learns alone, at home (method ``igl``): nothing is released or spent."""
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start, and be done: there are no rounds."""

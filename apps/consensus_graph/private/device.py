@@ -96,7 +96,7 @@ def own_graph(message: Message, context: Context) -> Personal:
     learning, _ = score.split(table.values, config.held_out)
     consensus, noise = (None, 0.0) if config.method == "igl" else _public(message, table)
     found = personal_graph(learning, consensus, noise, config.alpha)
-    arrays: dict[str, Vector] = {"weights": found.weights}
+    arrays: dict[str, Vector] = {"weights": found.weights, "alone": found.alone}
     summary: dict[str, float | str] = {"signals": float(len(learning)), "beta": found.beta}
     if consensus is not None:
         arrays["consensus"] = consensus

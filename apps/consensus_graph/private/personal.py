@@ -17,9 +17,9 @@ over that of the client's own statistic, sqrt(2 / N), both public,
     k = (25 / N) log2(0.3 / (noise / sqrt(2 / N))),   between -2 and 2,
 
 the strongest of them where k > 0 that is no less likely than learning alone, the weakest where
-k < 0; with many signals likelihood alone decides. Measured at d = 20, mean MCC of the clients' graphs, against the best likelihood: I = 1000,
-N = 20, epsilon = 1: .62 against .58; I = 20, N = 50, epsilon = 0.3, where the consensus is mostly
-noise: .51 (alone .52) against .50.
+k < 0; with many signals likelihood alone decides. Measured at d = 20, mean MCC of the clients'
+graphs, against the best likelihood: I = 1000, N = 20, epsilon = 1: .62 against .58; I = 20, N = 50,
+epsilon = 0.3, where the consensus is mostly noise: .51 against .50 (alone .52).
 
 *The ridge* follows from the number of signals: alpha beta / (mean z)^2 = 3 / sqrt(N), which is
 what was best for learning alone from 10 to 100 signals. Choosing it by the same held-out
@@ -57,6 +57,7 @@ class PersonalGraph:
     Attributes
     ----------
     weights : (p,)
+    alone : (p,) the graph without the consensus, to compare
     pull : of `PULLS`, the one taken; 0 is learning alone
     beta : ridge, in the unit of the data
     gain : held-out log-likelihood a signal, beyond that of learning alone
@@ -64,6 +65,7 @@ class PersonalGraph:
     """
 
     weights: Vector
+    alone: Vector
     pull: float
     beta: float
     gain: float
@@ -85,19 +87,21 @@ def personal_graph(
     pulls = PULLS if consensus is not None and np.any(consensus > 0.0) else PULLS[:1]
     if not np.mean(z) > 0.0:  # constant signals say nothing: what is known is the consensus
         known = consensus if consensus is not None else np.zeros(z.size)
-        return PersonalGraph(known, float("inf"), 0.0, 0.0, float("inf"))
+        return PersonalGraph(known, np.zeros(z.size), float("inf"), 0.0, 0.0, float("inf"))
     shared = consensus if consensus is not None else np.zeros(z.size)
     scores = held_out(unit, shared, alpha, pulls)
     best = choose(scores, errors_allowed(noise, len(unit)))
-    w = _fit(z, shared, alpha, pulls[best], len(unit), tolerance=1e-12)
+    alone = _fit(z, shared, alpha, 0.0, len(unit), tolerance=1e-12)
+    w = alone if best == 0 else _fit(z, shared, alpha, pulls[best], len(unit), tolerance=1e-12)
     target = _scaled(shared, z, alpha, _ridge(z, alpha, len(unit)))
     distance = float(np.linalg.norm(w - target) / np.linalg.norm(w))
     gain = float(np.mean(scores[best] - scores[0]))
     # w*(c^2 z) = w*(z) / c^2: from signals of the client's own unit back to those of its file.
     with np.errstate(over="ignore", under="ignore"):
-        weights = np.minimum(w / size / size, np.finfo(np.float64).max)
+        largest = np.finfo(np.float64).max
+        weights, alone = (np.minimum(x / size / size, largest) for x in (w, alone))
         beta = float(np.minimum(_ridge(z, alpha, len(unit)) * size**2 * size**2, 1e300))
-    return PersonalGraph(weights, pulls[best], beta, gain, 1.0 / (distance + 1e-6))
+    return PersonalGraph(weights, alone, pulls[best], beta, gain, 1.0 / (distance + 1e-6))
 
 
 def errors_allowed(noise: float, count: int) -> float:

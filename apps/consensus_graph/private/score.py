@@ -26,9 +26,9 @@ from .personal import laplacian_of, personal_graph
 from .pooled import directions
 
 SENSITIVITY = 1.0
-# Complete graph on top of the consensus, of the same weight in all: clients have edges of their own,
-# and a node that the consensus leaves alone must not make a signal impossible. Measured at d = 20:
-# a good consensus explains .69 of the signals, one at random .32, a noisy one (MCC .47) .60.
+# Complete graph on top of the consensus, of the same weight in all: clients have edges of their
+# own, and a node that the consensus leaves alone must not make a signal impossible. Measured at
+# d = 20: a good consensus explains .69 of the signals, one at random .32, one of MCC .47 .60.
 _REST = 1.0
 
 
@@ -47,9 +47,7 @@ def split(signals: Matrix, share: float) -> tuple[Matrix, Matrix]:
     return signals[~out], signals[out]
 
 
-def scores(
-    learning: Matrix, held: Matrix, consensus: Vector, noise: float, alpha: float
-) -> Vector:
+def scores(learning: Matrix, held: Matrix, consensus: Vector, noise: float, alpha: float) -> Vector:
     """Return the two counts (2,) of one client."""
     explained = float(np.count_nonzero(advantage(held, consensus) > 0.0))
     try:

@@ -1,4 +1,4 @@
-"""The device has the last word, whatever the server asks; with releases of each device by itself."""
+"""The device has the last word, whatever the server asks; here each makes its own release."""
 
 from __future__ import annotations
 

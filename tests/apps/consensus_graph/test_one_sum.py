@@ -95,7 +95,9 @@ def test_the_same_seed_gives_the_same_bits():
     first, second = run(STUDY, SMALL, seed=7), run(STUDY, SMALL, seed=7, workers=2)
     for name in first.arrays:
         assert first.arrays[name].tobytes() == second.arrays[name].tobytes(), name
-    assert not np.array_equal(run(STUDY, SMALL, seed=8).arrays["consensus"], first.arrays["consensus"])
+    assert not np.array_equal(
+        run(STUDY, SMALL, seed=8).arrays["consensus"], first.arrays["consensus"]
+    )
 
 
 def test_a_held_out_score_is_counted_within_epsilon():
@@ -119,7 +121,7 @@ def test_one_that_drops_out_is_missing_and_too_many_stop_the_run():
     assert result.status == "completed"
     assert np.all(np.isfinite(result.arrays["consensus"]))
     with pytest.raises(StudyError, match="no secure sum"):
-        run(STUDY, settings, faults={i: late for i in range(6)})
+        run(STUDY, settings, faults=dict.fromkeys(range(6), late))
 
 
 def test_alone_at_home_nothing_is_released():
@@ -202,7 +204,9 @@ def start(nodes, out, **settings) -> RunResult:
     run_config = make_run_config(
         STUDY, {"clients": len(nodes), "privacy": "sound", **settings}, seed=1
     )
-    run_local(apps.server_app, apps.client_app, nodes, run_config | {"out": str(out)})
+    run_local(
+        apps.server_app, apps.client_app, nodes, run_config | {"out": str(out), "report": True}
+    )
     return RunResult.load(out)
 
 

@@ -96,9 +96,7 @@ def test_a_good_consensus_helps_and_a_bad_one_does_little_harm():
     gains, harms = [], []
     for seed in (1, 2, 3, 4, 5, 6):
         federation = Federation.of(60, 50, seed)
-        small = Federation(
-            federation.config, seed, federation.truth, federation.signals[:60]
-        )
+        small = Federation(federation.config, seed, federation.truth, federation.signals[:60])
         alone = small.mean_mcc(at_home(small, None)[1])
         known = pooled_statistic(small, 3.0)
         gains.append(small.mean_mcc(at_home(small, known)[1]) - alone)
