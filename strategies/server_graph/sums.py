@@ -105,6 +105,10 @@ class NoisySums(ServerGraph):
         )
         return content
 
+    def sum_group(self, client: int) -> int:
+        """Return the client's server: each has a sum of its own."""
+        return int(self.homes[client])
+
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Gather every server's noisy sum, and take one step of all servers."""
         assert self._secure is not None
