@@ -41,6 +41,7 @@ from .posterior import Posterior, Spectrum, expected_doubt, observed, posterior,
 Array = NDArray[np.float64]
 
 _ROOT = math.sqrt(2.0)
+_NARROWEST = 0.5  # deviations; where most is clipped, noise in the power would tell any deviation
 _ROOM = 1.5  # widths of residuals, in their expected deviation
 _SLOPES = (0.02, 0.25)  # of p (1 - p)
 _WEIGHTS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # b; less, and clusters would never be told apart
@@ -199,6 +200,6 @@ def clip_in_deviations(mean_power: float) -> float:
 
     if excess(_WIDEST) >= 0.0:
         return _WIDEST
-    if excess(1e-3) <= 0.0:
-        return 1e-3
-    return float(brentq(excess, 1e-3, _WIDEST))
+    if excess(_NARROWEST) <= 0.0:
+        return _NARROWEST
+    return float(brentq(excess, _NARROWEST, _WIDEST))

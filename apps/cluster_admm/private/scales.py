@@ -5,9 +5,9 @@ sample adds, for |x| and (ridge) for |y| separately, a count of 1 on the scale o
 20, divided between the two whole numbers about it: what is beyond the ends counts at the ends.
 
 Such counts are vectors with entries >= 0 and of length 1 at most, so one sample replaced moves each
-of the two by sqrt(2), both together by 2. Their mean, over the places where there is more than
-noise, is that of log2 exactly: B is the geometric mean of |x| (long rows are shortened with their
-targets, which costs little), and Y twice that of |y|, about the deviation of a normal target.
+of the two by sqrt(2), both together by 2. Their mean, over the places near the highest where there
+is more than noise, is that of log2: B is the geometric mean of |x| (long rows are shortened with
+their targets, which costs little), and Y twice that of |y|, about the deviation of a normal target.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ END = 20
 PLACES = 2 * END + 1
 SENSITIVITY = {"ridge": 2.0 * (1.0 + 1e-6), "logistic": math.sqrt(2.0) * (1.0 + 1e-6)}
 ROWS = {"ridge": 2, "logistic": 1}
-_DEVIATIONS = 3.0  # above this many of the noise, a place counts
+_DEVIATIONS = 3.5  # of the noise, which the highest place must exceed
+_NEAR = 3
 _TARGET_ROOM = 2.0
 
 
@@ -56,12 +57,12 @@ def _counts(values: Array) -> Array:
 
 
 def _mean_place(counts: Array, sigma: float) -> float | None:
-    inner = counts[1:-1].copy()  # at the ends is what is zero, or no number
-    inner[inner < _DEVIATIONS * sigma] = 0.0
-    whole = float(inner.sum())
-    if whole <= 0.0:
+    inner = counts[1:-1]  # at the ends is what is zero, or no number
+    top = int(np.argmax(inner))
+    if inner[top] <= _DEVIATIONS * sigma:
         return None
-    # Neighbours of what counts: a place that is half hidden would move the mean.
-    near = np.convolve(inner > 0.0, np.ones(3), "same") > 0.0
-    seen = np.where(near, np.maximum(counts[1:-1], 0.0), 0.0)
-    return float(seen @ np.arange(-END + 1, END) / seen.sum())
+    # Only what is near the highest place: elsewhere one of many may be high by noise alone.
+    places = np.arange(-END + 1, END)
+    near = np.abs(places - places[top]) <= _NEAR
+    seen = np.where(near & (inner > sigma), inner, 0.0)
+    return float(seen @ places / seen.sum())

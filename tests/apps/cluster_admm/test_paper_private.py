@@ -41,7 +41,7 @@ def test_break_even_says_from_how_many_clients_on(tmp_path, console, monkeypatch
     private.break_even(tmp_path, console)
     assert (tmp_path / "break-even-ridge.svg").exists()
     told = rows_of(tmp_path / "break-even-clients.csv")
-    assert [row["clients"] for row in told if row["epsilon"] == "3.0"][0] in ("10", "200")
+    assert next(row["clients"] for row in told if row["epsilon"] == "3.0") in ("10", "200")
 
 
 def test_chances_follow_the_losses_and_one_sample_changes_them_by_no_more_than_epsilon():
