@@ -5,7 +5,7 @@
 
 All of it is post-processing of the sum. Momentum averages the noise of some 1 / (1 - beta) rounds.
 Adam does not do: it makes steps of one length in every weight, also in those of which the noisy sum
-says nothing (600 synthetic graphs at epsilon 3: 0.59 right against 0.89).
+says nothing.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ In this order, the next one is taken in the place of the one before where it has
 than the standard error sqrt(items) / 2, in `FOLDS`-fold cross-validation over the device's own
 graphs; those of `Split.test` are left aside. (The shared weights may have seen these graphs; but
 they are private, so they cannot know one of them by heart.) Nothing of this leaves the device: it
-needs no noise, and a device is about as well off as alone where the shared weights are noise. Where
-nothing is trained together, the weights that came are as good a start as any, and ``tuned`` is
-alone.
+needs no noise. From few graphs the choice is crude: where the shared weights are noise, a device
+with nine graphs of its own ends below what it would learn alone (``break-even``). Where nothing is
+trained together, the weights that came are as good a start as any, and ``tuned`` is alone.
 """
 
 from __future__ import annotations
