@@ -134,7 +134,7 @@ def _fill(result: RunResult, strategy: Strategy, truth: Truth | None) -> None:
         result.arrays |= {"truth": truth.weights, "truth_consensus": truth.consensus}
         known, alone = (result.arrays.get(name) for name in ("weights", "alone"))
         if alone is not None:
-            headline["mcc-alone"] = scores("igl", alone, consensus, truth)["mcc"]
+            headline["alone-mcc"] = scores("igl", alone, consensus, truth)["mcc"]
         headline |= scores(str(result.config["method"]), known, consensus, truth)
     result.headline = headline
 

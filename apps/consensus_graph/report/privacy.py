@@ -66,11 +66,11 @@ def privacy_notice(
 def _cost(result: RunResult) -> str:
     """Return what privacy left of the result, in the study's own measure."""
     known, text = result.headline, ""
-    if "mcc" in known and "mcc-alone" in known and "consensus-mcc" in known:
+    if "mcc" in known and "alone-mcc" in known and "consensus-mcc" in known:
         text += (
             f"Against the true graphs (MCC, threshold {TIGHT}): the consensus "
             f"{number(known['consensus-mcc'])}, clients' graphs {number(known['mcc'])}, and "
-            f"{number(known['mcc-alone'])} had they learnt alone. "
+            f"{number(known['alone-mcc'])} had they learnt alone. "
         )
     if "held-out" in known:
         text += (
