@@ -309,6 +309,13 @@ class Member:
             return 1
         return max(1, state.stay - bad)
 
+    def bind(self, terms: bytes) -> None:
+        """Bind the round to what all participants must also have alike, before `mask`."""
+        state = self.state
+        if not state.context or state.stage != Stage.ORDER:
+            raise Refused("no round was begun, or its vector was already masked")
+        state.context = hashlib.sha256(joined("terms", state.context, terms)).digest()
+
     def mask(
         self, arrays: Mapping[str, Reals], noise: NDArray[np.int64] | None = None
     ) -> tuple[Words, Masked, int]:
