@@ -32,6 +32,8 @@ class Showcase:
 
 
 SHOWCASES: dict[str, Showcase] = {
+    "cluster-admm": Showcase({"samples": "20"}),
+    "consensus-graph": Showcase({"clients": 100}),
     "joint-precision": Showcase(
         {
             "variables": 18,

@@ -6,7 +6,8 @@ differences meet in a single edge, so they are as far apart as two clipped signa
 factor sqrt(1 - 1 / (d - 1)). The observer watches the 2 (d - 2) edges that touch exactly one of the
 two nodes; leaving out the others is post-processing, so the bound holds for the whole release.
 
-``sound``  the noisy statistic, which is all that is ever released.
+``sound``  the noisy sum, which is all that is ever released; and with ``release = "each"`` the
+           noisy statistic.
 ``paper``  the graph a client sends after round 1 of Theorem 3, from the start of the protocol
            (own = consensus = 1 / (d - 1), gamma_i = 1 / I), against the claim for that one round,
            epsilon / T. The noise enters the last of K steps only; what the other K - 1 steps add
@@ -30,8 +31,13 @@ from apps.common.settings import ConfigError
 from apps.common.tables import Table
 from privacy.accounting.events import PrivacyEvent
 from privacy.audit import Finding, audit
+from privacy.audit_sums import audit_sum
+from privacy.mechanisms.shares import plan_share
+from strategies.core.secure import expected_noisers
 
 from .config import ConsensusGraphConfig
+from .private import pooled
+from .private.device import release_ratio
 from .problem import Matrix, Vector, edge_ends, node_count, statistic
 from .release import paper_noise, release_statistic
 from .solver import accelerated_steps
@@ -40,6 +46,7 @@ from .solver import accelerated_steps
 # little curvature damps the un-noised steps, and what they carry is plain to see.
 PAPER_SETTINGS = {"local-steps": 25, "rounds": 8, "step": 0.01, "beta": 0.01, "rho": 0.1}
 TRIALS = 1_000_000
+SUM_TRIALS = 100_000  # every draw of a sum is as many draws as clients are counted on
 
 _NODE = Node("audit", 0, None, None, True)
 _FAINT = 0.02  # the common signals' deviation, in units of sqrt(clip)
@@ -61,12 +68,40 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
         raise ConfigError("privacy='none' claims nothing to audit; use sound or paper")
     findings = []
     if "sound" in chosen:
-        given = {**settings, "privacy": "sound"}
-        findings.append(audit_sound(ConsensusGraphConfig.from_settings(given), trials, seed))
+        config = ConsensusGraphConfig.from_settings({**settings, "privacy": "sound"})
+        if config.sums:
+            findings.append(audit_summed(config, min(trials, SUM_TRIALS), seed))
+        if config.release != "sum":
+            alone = ConsensusGraphConfig.from_settings({**config.settings(), "release": "each"})
+            findings.append(audit_sound(alone, trials, seed))
     if "paper" in chosen:
         given = {**PAPER_SETTINGS, **settings, "privacy": "paper"}
         findings.append(audit_paper(ConsensusGraphConfig.from_settings(given), trials, seed))
     return findings
+
+
+def audit_summed(config: ConsensusGraphConfig, trials: int, seed: int) -> Finding:
+    """Attack the one noisy sum: all other inputs known, and the noise of all who may collude."""
+    counted = expected_noisers(config.clients, config.dropout, config.colluding)
+    pair = [_flat(pooled.summands(signals, config.clip)) for signals in neighbours(config, seed)]
+    share = plan_share(
+        pooled.FRACTION_BITS,
+        release_ratio(config, config.statistic_share),
+        pooled.sensitivity(config.clip),
+        pair[0].size,
+        counted,
+    )
+    rng = generator(seed, "audit of the sum")
+    return audit_sum(
+        *(f"sound, one noisy sum of {config.clients} clients", *pair, share),
+        delta=config.delta,
+        trials=trials,
+        rng=rng,
+    )
+
+
+def _flat(arrays: Mapping[str, Vector]) -> Vector:
+    return np.concatenate([arrays[name].ravel() for name in sorted(arrays)])
 
 
 def audit_sound(config: ConsensusGraphConfig, trials: int, seed: int) -> Finding:

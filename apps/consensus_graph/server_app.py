@@ -38,7 +38,6 @@ app = ServerApp()
 Strategy = ConsensusGraph | AveragedGraph | PrivateConsensus
 
 # One step of the sums' fixed point is 2^-20: far below any noise, and sums of 2^40 signals fit.
-FRACTION_BITS = 20
 # Metrics of the last round that stand in the headline.
 _LAST = ("objective", "noise", "held-out", "held-out-noise", "helped", "helped-noise")
 GATHERED = (
@@ -104,7 +103,7 @@ def _private_strategy(
 
     made = PrivateConsensus if config.sums else AloneAtHome
     secure = SecureSum(
-        FRACTION_BITS, noisy=True, dropout=config.dropout, colluding=config.colluding
+        pooled.FRACTION_BITS, noisy=True, dropout=config.dropout, colluding=config.colluding
     )
     return made(
         **arguments,

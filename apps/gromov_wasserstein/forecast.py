@@ -23,18 +23,13 @@ from collections.abc import Sequence
 from scipy.optimize import brentq
 
 from privacy.accounting.sampled import ratio_for
+from strategies.core.secure import expected_noisers
 
 from .config import GromovWassersteinConfig
 
 ENOUGH, HOPELESS = 1.0, 8.0
 _RIGHT_BITS = math.log(3.0)
 _LARGEST = 1e4  # an epsilon beyond which nothing is forecast
-
-
-def noisers(config: GromovWassersteinConfig, clients: int) -> int:
-    """Return m of a simulation: clients that stay and do not tell their noise."""
-    lost, bad = (math.floor(s * clients + 1e-9) for s in (config.dropout, config.colluding))
-    return max(1, clients - lost - bad)
 
 
 def noise_length(
@@ -47,7 +42,11 @@ def noise_length(
     ratio = ratio_for(
         config.training_share * (epsilon or config.epsilon), config.delta, config.rounds
     )
-    return 2.0 * math.sqrt(clients / noisers(config, clients) * size) / (ratio * graphs)
+    return (
+        2.0
+        * math.sqrt(clients / expected_noisers(clients, config.dropout, config.colluding) * size)
+        / (ratio * graphs)
+    )
 
 
 def epsilon_for(

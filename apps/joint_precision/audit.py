@@ -29,12 +29,12 @@ from apps.common.settings import ConfigError
 from privacy.accounting.sampled import spent
 from privacy.audit import Finding, audit
 from privacy.mechanisms.shares import plan_share
+from strategies.core.secure import expected_noisers
 
 from .config import JointPrecisionConfig
 from .kendall import kendall
 from .private.client import learning_ratio
 from .private.concordance import learning_count, sensitivity, summands
-from .private.forecast import noisers
 from .private.server import FRACTION_BITS
 from .release import tau_release
 
@@ -83,7 +83,7 @@ def _summed(config: JointPrecisionConfig, trials: int, seed: int) -> Finding:
     sums = [np.concatenate(list(summands(values).values())) for values in samples]
     line = sums[1] - sums[0]
     line /= np.linalg.norm(line)
-    counted = noisers(config.clients, config.dropout, config.colluding)
+    counted = expected_noisers(config.clients, config.dropout, config.colluding)
     share = plan_share(FRACTION_BITS, ratio, sensitivity(p), sums[0].size, counted)
     data, neighbour = (Watched(np.array([line @ total]), share.sigma) for total in sums)
     rng = generator(seed, "audit sound")

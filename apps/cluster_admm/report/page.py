@@ -50,6 +50,8 @@ WORDING = Wording(
         "noise": "deviation of the noise in an entry of the sum",
     },
     headline=("nmsd-servers", "nmsd", "score", "right", "change"),
+    measure="nmsd",
+    lower_is_better=True,
 )
 FEWEST_ROUNDS = 20
 _ROUNDS_BESIDE_SUMS = 100

@@ -26,15 +26,15 @@ from apps.pages.plots import curves
 from privacy.mechanisms.gaussian import gaussian_sigma
 from privacy.mechanisms.shares import plan_share, simulated_sum_noise
 from strategies.consensus_graph.strategy import consensus_update, gamma_update
+from strategies.core.secure import expected_noisers
 
 from ..config import ConsensusGraphConfig
 from ..data import Truth, synthetic_table, synthetic_truth
 from ..private import pooled
 from ..private.device import release_ratio
-from ..private.forecast import forecast_of, noisers
+from ..private.forecast import forecast_of
 from ..private.personal import personal_graph
 from ..problem import Matrix, Vector, sensitivity, statistic
-from ..server_app import FRACTION_BITS
 from ..solver import solve
 
 SEEDS = range(1, 11)
@@ -105,11 +105,11 @@ def pooled_statistic(federation: Federation, epsilon: float) -> pooled.Pooled:
     changed = ConsensusGraphConfig.from_settings({**config.settings(), "epsilon": epsilon})
     size = sum(array.size for array in total.values())
     share = plan_share(
-        FRACTION_BITS,
+        pooled.FRACTION_BITS,
         release_ratio(changed, changed.statistic_share),
         pooled.sensitivity(config.clip),
         size,
-        noisers(config, clients),
+        expected_noisers(clients, config.dropout, config.colluding),
     )
     drawn = simulated_sum_noise(
         generator(federation.seed, f"private paper {epsilon:g}"), share, clients

@@ -25,6 +25,7 @@ from scipy.optimize import brentq
 
 from apps.consensus_graph.config import ConsensusGraphConfig
 from privacy.accounting.sampled import ratio_for
+from strategies.core.secure import expected_noisers
 
 from .pooled import sensitivity
 
@@ -107,12 +108,9 @@ def relative_noise(
     """Return nu, see the module; without a held-out score and with ``clip = 0``."""
     clients = len(counts)
     ratio = ratio_for(epsilon, config.delta) * math.sqrt(config.statistic_share)
-    noise = math.sqrt(clients / noisers(config, clients)) * sensitivity(0.0) / ratio
+    noise = (
+        math.sqrt(clients / expected_noisers(clients, config.dropout, config.colluding))
+        * sensitivity(0.0)
+        / ratio
+    )
     return (nodes - 1) * noise / sum(counts)
-
-
-def noisers(config: ConsensusGraphConfig, clients: int) -> int:
-    """Return m: of so many clients, those whose noise is counted, in a simulation."""
-    lost = math.floor(config.dropout * clients + 1e-9)
-    bad = math.floor(config.colluding * clients + 1e-9)
-    return max(1, clients - lost - bad)

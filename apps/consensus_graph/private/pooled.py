@@ -39,6 +39,8 @@ from apps.common.metrics import edges
 from apps.consensus_graph.problem import Matrix, Vector, clipped_signals, edge_vector
 from apps.consensus_graph.solver import solve
 
+# Of the secure sum: a thousandth of what one signal moves it by, and less.
+FRACTION_BITS = 20
 # Bins of the histogram of log2 |x|^2, one octave each; what is beyond counts in the outermost.
 OCTAVES = (-64, 64)
 # Each count stands in the vector this many times; a larger weight buys scale with shape.

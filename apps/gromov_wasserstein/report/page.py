@@ -66,6 +66,7 @@ WORDING = Wording(
         *("svm-accuracy", "svm-from-sizes", "svm-from-constant", "majority", "test-accuracy"),
         *("held-out-accuracy", "home-kept-accuracy", "home-alone-accuracy"),
     ),
+    measure="svm-accuracy",
 )
 
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from privacy.accounting.sampled import ratio_for
 from privacy.mechanisms.shares import plan_share, simulated_sum_noise
+from strategies.core.secure import expected_noisers
 
 from .concordance import sensitivity, summands
 from .consensus import Consensus, consensus
-from .forecast import noisers
 from .server import FRACTION_BITS
 
 Matrix = NDArray[np.float64]
@@ -51,7 +51,7 @@ def private_consensus(
         ratio_for(epsilon, delta),
         sensitivity(variables),
         total.size + 1,
-        noisers(clients, dropout, colluding),
+        expected_noisers(clients, dropout, colluding),
     )
     noise = simulated_sum_noise(rng, share, clients)
     deviation = share.width * math.sqrt(clients)

@@ -11,19 +11,13 @@ from __future__ import annotations
 import math
 
 from privacy.accounting.sampled import ratio_for
+from strategies.core.secure import expected_noisers
 
 from .concordance import sensitivity
 from .consensus import sampling_error
 
 # Error of the consensus over that of a client alone, at most; and what to expect.
 RATIOS = ((0.5, "good"), (1.5, "some"))
-
-
-def noisers(clients: int, dropout: float, colluding: float) -> int:
-    """Return how many clients' noise is counted on, of ``clients`` that all stay."""
-    lost = math.floor(dropout * clients + 1e-9)
-    bad = math.floor(colluding * clients + 1e-9)
-    return max(1, clients - lost - bad)
 
 
 def noise_of_tau(
@@ -42,7 +36,7 @@ def noise_of_tau(
     ``samples`` is the number of all clients' samples together; ``part`` is the
     share of the budget, as zCDP, that goes to it.
     """
-    counted = noisers(clients, dropout, colluding)
+    counted = expected_noisers(clients, dropout, colluding)
     ratio = ratio_for(epsilon, delta) * math.sqrt(part)
     excess = math.sqrt(clients / counted)
     return sensitivity(variables) / ratio * excess / samples

@@ -48,7 +48,7 @@ def test_the_neighbours_are_legal_and_as_far_apart_as_spikes_get():
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_sound_keeps_its_claim_and_the_attack_comes_close(epsilon):
-    (finding,) = audits({"privacy": "sound", "epsilon": epsilon})
+    (finding,) = audits({"privacy": "sound", "release": "each", "epsilon": epsilon})
     assert finding.claimed == epsilon
     assert finding.verdict == "consistent with the claim"
     assert 0.5 * epsilon < finding.result.epsilon_lower <= epsilon
@@ -56,8 +56,16 @@ def test_sound_keeps_its_claim_and_the_attack_comes_close(epsilon):
 
 @pytest.mark.parametrize("settings", [{"nodes": 6}, {"signals": "200"}, {"clip": 3.0}])
 def test_sound_keeps_its_claim_elsewhere(settings):
-    (finding,) = audits({"privacy": "sound", **settings}, trials=200_000, seed=4)
+    (finding,) = audits({"privacy": "sound", "release": "each", **settings}, trials=200_000, seed=4)
     assert not finding.refuted
+
+
+@pytest.mark.parametrize("settings", [{}, {"clip": 3.0}, {"clients": 12, "nodes": 6}])
+def test_the_noisy_sum_keeps_its_claim_with_colluders_helping(settings):
+    given = {"privacy": "sound", "release": "sum", "epsilon": 2.0, **settings}
+    (finding,) = audits(given, trials=40_000, seed=2)
+    assert finding.claimed <= 2.0 + 1e-9
+    assert 0.4 < finding.result.epsilon_lower <= finding.claimed
 
 
 def test_the_audit_draws_what_the_client_releases():

@@ -21,6 +21,7 @@ from privacy.accounting.budget import DeviceLedger, Policy
 from sim.faults import Drop
 from sim.grid import LocalGrid, run_local
 from strategies.core.base import StudyError
+from strategies.core.secure import expected_noisers
 from tests.apps.device_logs import reasons
 
 STUDY = "consensus-graph"
@@ -43,7 +44,7 @@ def test_sound_is_one_noisy_sum_with_graphs_at_home():
         assert event["mechanism"] == "summed-gaussian"
         assert entry["epsilon"] == pytest.approx(3.0, rel=1e-6)
         assert entry["epsilon"] <= 3.0
-        assert event["noisers"] == forecast.noisers(ConsensusGraphConfig.from_settings(SMALL), 6)
+        assert event["noisers"] == expected_noisers(6, 0.1, 0.1)
     # Each client's own graph, from its raw data and the public consensus.
     consensus, noise = result.arrays["consensus"], result.headline["noise"]
     for w, raw in zip(result.arrays["weights"], signals(SMALL), strict=True):
