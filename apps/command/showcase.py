@@ -31,7 +31,22 @@ class Showcase:
         }
 
 
-SHOWCASES: dict[str, Showcase] = {}
+SHOWCASES: dict[str, Showcase] = {
+    "joint-precision": Showcase(
+        {
+            "variables": 18,
+            "blocks": 3,
+            "clients": 30,
+            "samples": "120",
+            "path": 10,
+            "lambda1": 0.03,
+            "tolerance": 1e-4,
+        }
+    ),
+    "server-graph": Showcase(
+        {"method": "none", "rounds": 50, "step": 1.0}, {"batch": 0, "step": 0.6}
+    ),
+}
 
 
 def cost_rows(

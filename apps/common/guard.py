@@ -162,7 +162,7 @@ def wish(config: StudyConfig) -> Wish:
     named = {key: str(settings[key]) for key in config.class_settings}
     return Wish(
         study=config.study,
-        method=config.method,
+        method=getattr(config, "way", config.method),  # what method="auto" stands for
         privacy=config.privacy,
         names={key: name for key, name in named.items() if "." in name},
         clear_updates=config.clear_updates,

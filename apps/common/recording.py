@@ -131,7 +131,8 @@ class StudyRun(Generic[Config]):
                 f"Stopped at rounds={self.config.rounds} with {strategy.shortfall()}, "
                 f"above tolerance={self.config.tolerance:g}: raise rounds for a converged result."
             )
-        result.notes += sum_notes(self.ledger, [client.name for client in strategy.clients])
+        groups = {c.name: strategy.sum_group(i) for i, c in enumerate(strategy.clients)}
+        result.notes += sum_notes(self.ledger, groups)
         result.notes += [f"A device refused to take part: {text}" for text in strategy.refusals]
         for client in strategy.clients:
             if client.failures:

@@ -75,7 +75,7 @@ def audit_sound(config: ConsensusGraphConfig, trials: int, seed: int) -> Finding
         raise ConfigError(f"noise={config.noise!r} has no audit; use noise=gaussian")
     pair = neighbours(config, seed)
     (event,) = release_statistic(config, seed, _NODE, _table(pair[0])).events
-    releases = [Noisy(statistic(signals, config.clip), event.sigma, False) for signals in pair]
+    releases = [Noisy(statistic(signals, config.bound), event.sigma, False) for signals in pair]
     return _finding("sound, one release", config, event, releases, trials, seed)
 
 
@@ -120,7 +120,7 @@ def _finding(
     data, neighbour = (release.watched() for release in releases)
     rng = generator(seed, f"audit {config.privacy}")
     result = audit(Noisy.draw, data, neighbour, trials=trials, delta=event.delta, rng=rng)
-    setting = f"N = {config.signal_counts()[0]}, d = {config.nodes}, C = {config.clip:g}"
+    setting = f"N = {config.signal_counts()[0]}, d = {config.nodes}, C = {config.bound:g}"
     if config.privacy == "paper":
         setting += f", T = {config.rounds}, K = {config.local_steps}, step {config.step:g}"
         setting += f", beta {config.beta:g}, rho {config.rho:g}"
@@ -130,7 +130,7 @@ def _finding(
 def neighbours(config: ConsensusGraphConfig, seed: int) -> tuple[Matrix, Matrix]:
     """Return two data sets (N, d) that differ in the last signal: a spike at node 0, or at 1."""
     count, d = config.signal_counts()[0], config.nodes
-    unit = float(np.sqrt(config.clip))
+    unit = float(np.sqrt(config.bound))
     data = _FAINT * unit * generator(seed, "audit data").standard_normal((count, d))
     neighbour = data.copy()
     for node, signals in enumerate((data, neighbour)):

@@ -10,6 +10,9 @@ FedAvg's clients tell their slope and their objective once, in the first exchang
 are computed from the mean slope that the server sends and so tell nothing of the client's data. A
 client that masks what it sends does not tell its own terms twice in a run: sums over changing sets
 of clients would give them away.
+
+Where noise goes into one secure sum and graphs stay at home (``release = "sum"``), none of that is
+used: `private.device` answers.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from flwr.clientapp import ClientApp
 
 from apps.common.enrolment import enrolment, introduction
 from apps.common.node import Node
+from apps.common.private.personal import personal
 from apps.common.release import Statistic, noise_of
 from privacy.accounting.budget import Policy
 from privacy.accounting.events import PrivacyEvent
@@ -30,6 +34,7 @@ from strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
 from .data import client_table
+from .private.device import check_budget, own_graph, sum_of
 from .problem import Vector, objective
 from .release import load_momentum, paper_noise, release_statistic, save_momentum
 from .solver import accelerated_steps, solve
@@ -46,15 +51,24 @@ def enrol(message: Message, context: Context) -> Message:
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = permitted(config, node, context)
     table = client_table(config, seed, node)
-    # While the data is at hand: no later message needs to read it.
-    release_statistic(config, seed, node, table, policy).keep(context.state)
+    check_budget(config, node, policy)
+    if not (config.sums or config.at_home):
+        # While the data is at hand: no later message needs to read it.
+        release_statistic(config, seed, node, table, policy).keep(context.state)
     return introduction(message, node, int(table.values.shape[0]), table.columns)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Update this client's graph: (13), from the consensus and the pull the server sent."""
-    if ConsensusGraphConfig.from_run_config(context.run_config).method == "fedavg":
+    config = ConsensusGraphConfig.from_run_config(context.run_config)
+    if config.sums or config.at_home:
+        raise ValueError("the run asks for noisy sums only; this reply would be in the clear")
+    if config.one_exchange:
+        known = _statistic(config, context)
+        arrays = wire.record({"statistic": known.values})
+        return Message(RecordDict({"arrays": arrays, **known.event_records()}), reply_to=message)
+    if config.method == "fedavg":
         reply = summands(message, context)
         content = RecordDict({"arrays": wire.record(reply.arrays), **dict(reply.clear)})
         return Message(content, reply_to=message)
@@ -67,10 +81,17 @@ def train(message: Message, context: Context) -> Message:
 
 
 def summands(message: Message, context: Context) -> Summands:
-    """Return what this client adds to fedavg's sums, everything times its number of signals.
+    """Return what this client adds to a sum.
 
-    Its graph; and where the server does not send a mean slope yet, its own slope and objective.
+    With ``release = "sum"`` its statistic, to be noised; else fedavg's, everything times its number
+    of signals: its graph; and where the server does not send a mean slope yet, its own slope and
+    objective.
     """
+    config = ConsensusGraphConfig.from_run_config(context.run_config)
+    if config.sums:
+        return sum_of(message, context)
+    if config.at_home:
+        raise ValueError("the run has clients learn alone, at home; nothing is summed")
     first = "slope" not in message.content.array_records["arrays"]
     config, statistic, w, events = _update(message, context)
     count = float(statistic.count)
@@ -87,12 +108,15 @@ def summands(message: Message, context: Context) -> Summands:
 # The same sums, masked, for the server that asks for them by secure aggregation.
 register(app, summands)
 
+# Where the server sends the consensus: this client's own graph, which stays on its device.
+personal(app)(own_graph)
+
 
 def permitted(config: ConsensusGraphConfig, node: Node, context: Context) -> Policy:
     """Return the owner's policy where it allows the run; to be asked before the data is read."""
     policy = Policy.from_node_config(context.node_config)
     policy.permit(config.privacy)
-    if config.privacy == "sound":
+    if config.privacy == "sound" and not config.sums:
         noise_of(config.noise, node)
     return policy
 

@@ -9,6 +9,10 @@ from apps.common.settings import ConfigError, StudyConfig
 
 # Squares of clipped signals, and their sums, are ordinary floats in between.
 _CLIPS = (1e-100, 1e100)
+# The clip of a single client's release where none is set; it fits the paper's synthetic data.
+_CLIP = 25.0
+# Part of the run's zCDP budget that a held-out score takes.
+SCORE_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +30,11 @@ class ConsensusGraphConfig(StudyConfig):
     noise : ``discrete``, on a grid, which floating point cannot undo; ``gaussian``, in simulation
         only; ``auto`` is discrete on devices and gaussian in simulation (sound only)
     secure_aggregation : masks what fedavg's clients send; the server learns the sum only
-    clip : C, largest norm of one signal's vector of squared differences, where privacy is on
+    clip : C, largest norm of one signal's vector of squared differences, where privacy is on; 0
+        chooses: no clip is needed with ``release = "sum"``, where directions are summed and sizes
+        counted; 25 elsewhere
+    one_exchange : with ``release = "each"``, the server is sent every client's noisy statistic
+        once and solves (8) by itself: the same graphs as by rounds, in one exchange
     nodes, signals, overlap : of the synthetic data: d, N_i (one number or ``20,40,60``) and q
     """
 
@@ -40,9 +48,10 @@ class ConsensusGraphConfig(StudyConfig):
     lambda_: float = 0.3
     local_steps: int = 0
     step: float = 0.0
-    clip: float = 25.0
+    clip: float = 0.0
     noise: str = "auto"
     secure_aggregation: bool = False
+    one_exchange: bool = False
     nodes: int = 20
     signals: str = "50"
     overlap: float = 0.5
@@ -54,9 +63,10 @@ class ConsensusGraphConfig(StudyConfig):
         self.at_least("lambda_", 0.0)
         self.at_least("local_steps", 0)
         self.at_least("step", 0.0)
-        self.positive("clip")
-        if not _CLIPS[0] <= self.clip <= _CLIPS[1]:
-            raise ConfigError(f"clip={self.clip}: must be between {_CLIPS[0]:g} and {_CLIPS[1]:g}")
+        if self.clip and not _CLIPS[0] <= self.clip <= _CLIPS[1]:
+            raise ConfigError(
+                f"clip={self.clip}: must be between {_CLIPS[0]:g} and {_CLIPS[1]:g}, or 0"
+            )
         self.one_of("noise", ("auto", "gaussian", "discrete"))
         if self.secure_aggregation and self.method != "fedavg":
             raise ConfigError(
@@ -80,6 +90,58 @@ class ConsensusGraphConfig(StudyConfig):
                 f"method='fedgl' and local-steps >= 1, not method={self.method!r} and "
                 f"local-steps={self.local_steps}"
             )
+
+        self._check_one_exchange()
+        if self.held_out and not self.sums:
+            raise ConfigError(
+                f"held-out={self.held_out}: the score is a noisy sum; it needs privacy='sound' "
+                "with release='sum' and method='fedgl' or 'fedavg'"
+            )
+
+    def _check_one_exchange(self) -> None:
+        rounds = self.local_steps or self.sample or self.norm_bound or self.robust != "none"
+        if self.one_exchange and (
+            self.privacy != "sound" or self.release == "sum" or self.method != "fedgl" or rounds
+        ):
+            raise ConfigError(
+                "one-exchange=True: for method='fedgl' with privacy='sound' and release='each', "
+                "without local-steps, sample, norm-bound and robust, which are of rounds"
+            )
+
+    def sum_obstacle(self) -> str:
+        """Return why noise cannot go into one secure sum; nothing if it can."""
+        if self.method == "igl":
+            return "method='igl' has clients learn alone, at home, and sums nothing"
+        for name in ("local_steps", "sample", "norm_bound", "one_exchange"):
+            if getattr(self, name):
+                return f"{name.replace('_', '-')} is of rounds, and one sum has none; set it to 0"
+        if self.robust != "none":
+            return f"robust={self.robust!r} looks at single replies, and a sum hides them"
+        if self.noise == "gaussian":
+            return "noise='gaussian' is made of floats; noise of secure sums is of whole numbers"
+        return self.few_for_a_sum()
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether clients can make graphs of their own at home."""
+        if self.privacy != "sound":
+            return False
+        return self.release != "each" if self.method == "igl" else self.sums and self.own_graphs
+
+    @property
+    def own_graphs(self) -> bool:
+        """Whether clients have graphs of their own."""
+        return self.method != "fedavg"
+
+    @property
+    def bound(self) -> float:
+        """The clip of single releases, (25) and Theorem 3."""
+        return self.clip or _CLIP
+
+    @property
+    def statistic_share(self) -> float:
+        """Part of the zCDP budget that the sum of statistics takes."""
+        return 1.0 - SCORE_SHARE if self.held_out else 1.0
 
     def signal_counts(self) -> list[int]:
         """Return the number of synthetic signals of every client."""

@@ -102,14 +102,14 @@ def statistic(signals: Matrix, clip: float | None = None) -> Vector:
     for start in range(0, count, rows):
         block = np.asarray(signals[start : start + rows], dtype=np.float64)
         # Differences do not see a signal's mean; taking it out avoids cancellation in G.
-        block = block - _means(block) if clip is None else _clipped(block, clip)
+        block = block - _means(block) if clip is None else clipped_signals(block, clip)
         gram += block.T @ block
     diagonal = np.diagonal(gram)
     z = edge_vector(diagonal[:, None] + diagonal[None, :] - 2.0 * gram) / count
     return np.maximum(z, 0.0)
 
 
-def _clipped(block: Matrix, clip: float) -> Matrix:
+def clipped_signals(block: Matrix, clip: float) -> Matrix:
     """Return the signals, centred and scaled to squared differences of norm ``clip`` at most."""
     largest = np.max(np.abs(block), axis=1, initial=0.0)
     odd = (largest > 0.0) & ~((largest >= _SAFE_RANGE[0]) & (largest <= _SAFE_RANGE[1]))
@@ -123,7 +123,7 @@ def _clipped(block: Matrix, clip: float) -> Matrix:
 
 
 def _clipped_with_care(block: Matrix, clip: float) -> Matrix:
-    """Return what `_clipped` means, for signals of any size.
+    """Return what `clipped_signals` means, for signals of any size.
 
     A signal x is 2^k u with the largest |u_a| between 1/2 and 1, exactly. Its vector of squared
     differences is 4^k that of u, so the signal to return is min(2^k, sqrt(clip / |z(u)|)) u.

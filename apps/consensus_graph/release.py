@@ -1,10 +1,23 @@
 """What leaves a client of consensus-graph under each privacy mode.
 
 ``none``   zbar as it is. The server can recover most of it from the graphs.
-``sound``  zbar + N(0, s^2), once. A signal's vector z_n >= 0 is clipped to norm C, so replacing one
-           signal moves zbar by at most D = sqrt(2) C / N, and s is the exact Gaussian calibration
-           of D to (epsilon, delta). All that follows, any number of rounds and steps, is
-           post-processing of this one release.
+``sound``  by default (``release = "sum"``) one number vector for all clients together: the sum of
+           their signals' directions and a count of their sizes (`private.pooled`), masked, with
+           every client's share of one discrete Gaussian noise in it. One signal replaced moves
+           that sum by at most sqrt(2) sqrt(1 + 0.2^2), whoever has it. The consensus is made of
+           it; clients' own graphs are made at home, of raw data, and stay there.
+
+           Adversary: the server, which chooses settings and messages and sees every one, and a
+           share ``colluding`` of the clients, and whoever knows all signals but one. What a device
+           trusts: that as many others as it counts add their noise and keep it to themselves
+           (`apps.common.private.noisy_sum`); without signed keys it counts on nobody and adds all
+           the noise by itself. Neighbouring: one signal of one client replaced; every client's
+           number of signals is public. Not covered: enrolment, that a client took part, how long
+           it took, who reads a device's state folder.
+``sound``  with ``release = "each"``: zbar + N(0, s^2), once. A signal's vector z_n >= 0 is clipped
+           to norm C, so replacing one signal moves zbar by at most D = sqrt(2) C / N, and s is the
+           exact Gaussian calibration of D to (epsilon, delta). All that follows, any number of
+           rounds and steps, is post-processing of this one release.
 
            Adversary: whoever sees every message of the run, the server included, and knows all of
            the client's signals but one. Neighbouring: one signal replaced; N is public. Not
@@ -64,6 +77,31 @@ STATEMENTS = {
         "that a client's data has changed since a run with the same settings; how long an answer "
         "took. In a simulation noise comes from the seed and protects nobody.",
     },
+    "sum": {
+        "claim": "The server sees one sum over all clients, with discrete Gaussian noise in it, "
+        "to which every client has added its share before masking; the consensus is made of it. "
+        "Clients' own graphs are made on their devices from raw data and stay there. A device "
+        "trusts that as many other clients as its ledger counts (noisers) add their noise and do "
+        "not tell it to the server; it takes nobody's word for their number: they are clients "
+        "whose signed keys its owner has listed, and without signed keys it counts on itself "
+        "alone and adds the whole noise. " + ENROLMENT,
+        "adversary": "The server, which chooses settings and messages and sees every one, together "
+        "with the declared share of colluding clients, and knows all but one signal.",
+        "neighbouring": "One signal of one client replaced by another; every client's number of "
+        "signals is public.",
+        "not_covered": "The number of signals, the variables' names and the fact of taking part; "
+        "how long an answer took; who reads a device's state folder. In a simulation noise comes "
+        "from the seed and clients' own graphs are gathered for evaluation: that protects nobody.",
+    },
+    "alone": {
+        "claim": "Nothing computed from the data leaves a device: clients learn alone, at home. "
+        + ENROLMENT,
+        "adversary": "Whoever sees every message, the server included.",
+        "neighbouring": "Any change of a client's signals that leaves their number and the "
+        "variables' names.",
+        "not_covered": "The number of signals, the variables' names and the fact of taking part; "
+        "how long an answer took. In a simulation graphs are gathered for evaluation.",
+    },
     "paper": {
         "claim": "NOT PRIVATE. Theorem 3 of the paper as printed, which does not hold: only the "
         "last gradient step is noised. For comparison with the article only.",
@@ -83,6 +121,10 @@ SECURE = (
 
 def statement(config: ConsensusGraphConfig) -> dict[str, str]:
     """Return what a run with these settings claims, for the ledger and the report."""
+    if config.sums:
+        return dict(STATEMENTS["sum"])
+    if config.at_home:
+        return dict(STATEMENTS["alone"])
     secure = {"secure_aggregation": SECURE} if config.secure_aggregation else {}
     return {**STATEMENTS[config.privacy], **secure}
 
@@ -104,18 +146,18 @@ def release_statistic(
     count = int(table.values.shape[0])
     if config.privacy == "none":
         return Statistic(statistic(table.values), count, ())
-    z = statistic(table.values, config.clip)
+    z = statistic(table.values, config.bound)
     if config.privacy == "paper":
         return Statistic(z, count, ())
     release = Release(
         config.study,
         f"clipped mean of the squared differences between nodes, {count} signals",
         z.size,
-        sensitivity(config.clip, count),
+        sensitivity(config.bound, count),
         config.epsilon,
         config.delta,
         noise_of(config.noise, node),
-        details=f"clip {config.clip!r}",
+        details=f"clip {config.bound!r}",
     )
     return Statistic(release.of(z, table, node, seed, policy), count, (release.event,))
 
@@ -125,7 +167,7 @@ def paper_noise(
 ) -> tuple[Vector, PrivacyEvent]:
     """Return the gradient noise of one round of Theorem 3, the budget split evenly over rounds."""
     epsilon, delta = config.epsilon / config.rounds, config.delta / config.rounds
-    distance = 2.0 * config.clip / known.count  # Theorem 3, B_z replaced by the clip C
+    distance = 2.0 * config.bound / known.count  # Theorem 3, B_z replaced by the clip C
     sigma = classic_gaussian_sigma(epsilon, delta, distance)
     source: NoiseSource = (
         generator(seed, "gradient noise", node.partition, server_round)

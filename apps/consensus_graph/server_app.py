@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -15,18 +15,40 @@ from apps.common.metrics import EDGE_THRESHOLD, LOOSE_EDGE_THRESHOLD, matthews, 
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from strategies.consensus_graph.baselines import AveragedGraph, IndependentGraphs
+from strategies.consensus_graph.exact import ReleasedStatistics
+from strategies.consensus_graph.private import AloneAtHome, PrivateConsensus, Shared
 from strategies.consensus_graph.strategy import ConsensusGraph
+from strategies.core.base import Client
 from strategies.core.secure import SecureSum
 
 from .config import ConsensusGraphConfig
 from .data import Truth, synthetic_truth
-from .problem import objective
+from .private import pooled
+from .private.forecast import EACH_ADVICE, forecast_of
+from .private.score import held_out_count
+from .problem import Vector, objective
 from .release import statement
 from .report.page import export_graphs, sections
+from .solver import solve
 
 log = logging.getLogger("trellis.run")
 
 app = ServerApp()
+
+Strategy = ConsensusGraph | AveragedGraph | PrivateConsensus
+
+# One step of the sums' fixed point is 2^-20: far below any noise, and sums of 2^40 signals fit.
+FRACTION_BITS = 20
+# Metrics of the last round that stand in the headline.
+_LAST = ("objective", "noise", "held-out", "held-out-noise", "helped", "helped-noise")
+GATHERED = (
+    "Clients' own graphs were made from their raw data and gathered for evaluation, as this is a "
+    "simulation. On devices they stay where they are made."
+)
+KEPT = (
+    "Clients made their own graphs from their raw data and keep them, in the folder results of "
+    "their state folder; nobody else has seen them."
+)
 
 
 @app.main()
@@ -39,6 +61,8 @@ def main(grid: Grid, context: Context) -> None:
         log.warning(note)
     strategy = build_strategy(config, run.strategy_arguments())
     strategy.evaluate = partial(_evaluate, config, run.seed, strategy)
+    if config.sums:
+        strategy.on_enrolled = partial(_foretell, config, run.result)
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
         names = [client.name for client in strategy.clients]
@@ -47,41 +71,89 @@ def main(grid: Grid, context: Context) -> None:
     run.write_report(sections, export_graphs)
 
 
-def build_strategy(
-    config: ConsensusGraphConfig, arguments: Mapping[str, Any]
-) -> ConsensusGraph | AveragedGraph:
+def build_strategy(config: ConsensusGraphConfig, arguments: Mapping[str, Any]) -> Strategy:
     """Return the strategy of the run's method."""
     send_own = config.local_steps > 0
+    if config.sums or config.at_home:
+        return _private_strategy(config, arguments)
     if config.method == "fedavg":
         secure = SecureSum() if config.secure_aggregation else None
         value = partial(objective, alpha=config.alpha, beta=config.beta)
         return AveragedGraph(
             **arguments, objective=value, send_own=send_own, beta=config.beta, secure=secure
         )
+    if config.one_exchange:
+
+        def local(z: Vector, pull: float, consensus: Vector) -> tuple[Vector, float]:
+            w = solve(z, config.alpha, config.beta, pull, consensus).w
+            return w, objective(w, z, config.alpha, config.beta)
+
+        return ReleasedStatistics(**arguments, rho=config.rho, lambda_=config.lambda_, local=local)
     made = IndependentGraphs if config.method == "igl" else ConsensusGraph
     return made(**arguments, rho=config.rho, lambda_=config.lambda_, send_own=send_own)
 
 
-def _fill(result: RunResult, strategy: ConsensusGraph | AveragedGraph, truth: Truth | None) -> None:
+def _private_strategy(
+    config: ConsensusGraphConfig, arguments: Mapping[str, Any]
+) -> PrivateConsensus:
+    """Return the strategy of one noisy sum, or of none where clients learn alone at home."""
+
+    def make(total: Mapping[str, Vector], count: int, noise: float) -> Shared:
+        known = pooled.pool(total, count, config.clip, noise)
+        return Shared(pooled.consensus_of(known, config.alpha), known.noise)
+
+    made = PrivateConsensus if config.sums else AloneAtHome
+    secure = SecureSum(
+        FRACTION_BITS, noisy=True, dropout=config.dropout, colluding=config.colluding
+    )
+    return made(
+        **arguments,
+        secure=secure,
+        at_home=config.at_home,
+        parts=partial(pooled.layout, clip=config.clip),
+        make=make,
+        learning=lambda count: count - held_out_count(count, config.held_out),
+        scored=config.held_out > 0.0,
+    )
+
+
+def _fill(result: RunResult, strategy: Strategy, truth: Truth | None) -> None:
     """Put the graphs and the headline numbers into the result."""
     weights, consensus = strategy.weights, strategy.consensus
     result.arrays = {"weights": weights, "consensus": consensus, "gamma": strategy.gamma}
     rows = strategy.progress.rows
     headline: dict[str, float] = {"rounds": float(len(rows))}
     headline["consensus-edges"] = float(np.count_nonzero(consensus))
-    if rows and "objective" in rows[-1]:
-        headline["objective"] = rows[-1]["objective"]
+    last = rows[-1] if rows else {}
+    headline |= {name: last[name] for name in _LAST if name in last}
     if result.ledger.get("epsilon"):
         headline["epsilon"] = float(result.ledger["epsilon"])
+    if isinstance(strategy, PrivateConsensus) and strategy.at_home:
+        _mark_personal(result, strategy)
     if truth is not None:
         result.arrays |= {"truth": truth.weights, "truth_consensus": truth.consensus}
-        headline |= scores(str(result.config["method"]), weights, consensus, truth)
+        known, alone = (result.arrays.get(name) for name in ("weights", "alone"))
+        if alone is not None:
+            headline["alone-mcc"] = scores("igl", alone, consensus, truth)["mcc"]
+        headline |= scores(str(result.config["method"]), known, consensus, truth)
     result.headline = headline
 
 
-def _truth(
-    config: ConsensusGraphConfig, seed: int, strategy: ConsensusGraph | AveragedGraph
-) -> Truth | None:
+def _mark_personal(result: RunResult, strategy: PrivateConsensus) -> None:
+    """Say where clients' own graphs are; keep them where simulated clients sent them."""
+    if np.all(strategy.gathered):
+        result.arrays |= {"alone": strategy.alone}
+        if strategy.progress.rows:
+            result.arrays |= {"pulls": strategy.pulls, "gains": strategy.gains}
+        result.notes.append(GATHERED)
+        return
+    # Devices keep theirs: there is nothing to show of some clients and not of others.
+    for name in ("weights", "gamma"):
+        result.arrays.pop(name)
+    result.notes.append(KEPT)
+
+
+def _truth(config: ConsensusGraphConfig, seed: int, strategy: Strategy) -> Truth | None:
     """Return the graphs behind the clients' data, where that was made by this study."""
     partitions = [client.partition for client in strategy.clients]
     # Both are the clients' word: one that lies must not stop the run.
@@ -98,23 +170,26 @@ _synthetic_truth = lru_cache(maxsize=4)(synthetic_truth)
 def _evaluate(
     config: ConsensusGraphConfig,
     seed: int,
-    strategy: ConsensusGraph | AveragedGraph,
+    strategy: Strategy,
     state: Mapping[str, Any],
 ) -> dict[str, float]:
     truth = _truth(config, seed, strategy)
     if truth is None:
         return {}
-    return scores(config.method, state["weights"], state["consensus"], truth)
+    # Graphs that are made at home come after the last round, if at all.
+    return scores(config.method, state.get("weights"), state["consensus"], truth)
 
 
 def scores(method: str, weights: Any, consensus: Any, truth: Truth) -> dict[str, float]:
     """Return MCC (34) at both thresholds and RE (35), of the clients' mean and of the consensus."""
-    pairs = list(zip(weights, truth.weights, strict=True))
-    found = {
-        "mcc": float(np.mean([matthews(w, t, EDGE_THRESHOLD) for w, t in pairs])),
-        "mcc-loose": float(np.mean([matthews(w, t, LOOSE_EDGE_THRESHOLD) for w, t in pairs])),
-        "re": float(np.mean([relative_error(w, t) for w, t in pairs])),
-    }
+    found: dict[str, float] = {}
+    if weights is not None:
+        pairs = list(zip(weights, truth.weights, strict=True))
+        found = {
+            "mcc": float(np.mean([matthews(w, t, EDGE_THRESHOLD) for w, t in pairs])),
+            "mcc-loose": float(np.mean([matthews(w, t, LOOSE_EDGE_THRESHOLD) for w, t in pairs])),
+            "re": float(np.mean([relative_error(w, t) for w, t in pairs])),
+        }
     if method != "igl":  # which learns no consensus
         found["consensus-mcc"] = matthews(consensus, truth.consensus, EDGE_THRESHOLD)
         found["consensus-re"] = relative_error(consensus, truth.consensus)
@@ -128,9 +203,18 @@ def _warnings(config: ConsensusGraphConfig) -> list[str]:
             "privacy='paper' is NOT PRIVATE: Theorem 3 noises only the last gradient step, and the "
             "raw data leaves through the others. Use privacy='sound'."
         ]
-    if config.privacy == "sound" and config.epsilon <= 1.0:
+    each = config.privacy == "sound" and not config.sums and not config.at_home
+    if each and config.epsilon <= 1.0:
         return [
-            f"epsilon={config.epsilon:g}: at epsilon <= 1, with up to a thousand signals and a "
-            "handful of clients, no mechanism beat learning alone in relative error."
+            f"epsilon={config.epsilon:g} with release='each': with up to a thousand signals and a "
+            "handful of clients, no mechanism beat learning alone in relative error. " + EACH_ADVICE
         ]
     return []
+
+
+def _foretell(config: ConsensusGraphConfig, result: RunResult, clients: Sequence[Client]) -> None:
+    """Say what to expect, from what enrolment told, before anything is released."""
+    counts = [client.count for client in clients]
+    text = forecast_of(config, counts, len(clients[0].variables)).text()
+    result.notes.append(text)
+    log.info(text)

@@ -3,17 +3,21 @@
 ``query.enrol``   who it is, how many graphs it has, how many features and classes they have.
 ``train``         gets the weights w of the shared model, trains for some epochs on its own labels
                   ([JC] Algorithm 3), and returns c w, c, its loss and its hits; or, masked, their
-                  sum over clients.
+                  sum over clients. Under ``privacy = "sound"`` it is always masked, and what is
+                  added up are the graphs' clipped gradients at w, with noise (`clipping`).
 ``query.embed``   gets w, embeds its graphs with it and returns what `release` makes of the rows.
+``query.personal``  gets the final w; what the client makes of it and of its raw graphs stays with
+                  it (`home`).
 
-Orders: ``round`` and ``classes``. Model, epochs, budget and encoder are the client's to choose by
-the run's settings; a server cannot order others in a message. Kept from message to message: the
-parsed graphs and the model, in memory and for this run only.
+Orders: ``round``, ``classes``, and ``score`` for the noisy sum of hits on the graphs that are held
+out. Model, epochs, budget and encoder are the client's to choose by the run's settings; a server
+cannot order others in a message. Kept from message to message: the parsed graphs and the model, in
+memory and for this run only.
 
-What a server learns in training is not covered by epsilon: in the clear every client's weights,
-with secure aggregation their sum. So a device whose owner has set a budget (``max-epsilon``), or
-that takes part with ``privacy = "sound"``, trains with secure aggregation only; what else it keeps
-to itself then: see `guarded`.
+With other privacy than ``sound`` a server learns from training what no epsilon covers: in the clear
+every client's weights, with secure aggregation their sum. So a device whose owner has set a budget
+(``max-epsilon``) insists on secure aggregation there. What else a device keeps to itself under
+``sound``: see `guarded`.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ from numpy.typing import NDArray
 from apps.common.enrolment import enrolment, introduction
 from apps.common.memory import Memory
 from apps.common.node import Node
+from apps.common.private.noisy_sum import noisy
+from apps.common.private.personal import Personal, personal
 from privacy.accounting.budget import Policy, PrivacyRefused
 from privacy.secagg.client import Summands, register
 from strategies.core import wire
@@ -39,14 +45,16 @@ from .data import Split, class_count, client_graphs, client_split, feature_count
 from .graphs import Graph, labels_of
 from .guarded import (
     finite_rows,
-    guarded_update,
     is_guarded,
     known_classes,
     may_tell_labels,
+    noisy_part,
     require_declared,
+    right_part,
 )
 from .model.gnn import build_model, load, nn, weights
-from .model.training import embed
+from .model.home import RATE, USUAL_RATE, at_home
+from .model.training import embed, predicted
 from .model.update import client_hits, client_update, simulated_draw
 from .release import release_rows
 
@@ -74,11 +82,13 @@ def _read(config: GromovWassersteinConfig, seed: int, context: Context) -> _Clie
     """Return this node's client, where its owner allows the run."""
     policy = Policy.from_node_config(context.node_config)
     policy.permit(config.privacy)
-    if math.isfinite(policy.max_epsilon) and not config.secure_aggregation:
+    in_the_clear = config.privacy != "sound" and not config.secure_aggregation
+    if math.isfinite(policy.max_epsilon) and in_the_clear:
         raise PrivacyRefused(
             f"this device has a budget (max-epsilon {policy.max_epsilon:g}), and the updates of "
-            "training have no noise that could be counted against it. Set "
-            "secure-aggregation=true, so that the server sees their sum only"
+            f"training with privacy={config.privacy!r} have no noise that could be counted against "
+            "it. Set secure-aggregation=true, so that the server sees their sum only, or "
+            "privacy='sound'"
         )
     node = Node.of(context)
     guarded = is_guarded(config, node)
@@ -88,7 +98,8 @@ def _read(config: GromovWassersteinConfig, seed: int, context: Context) -> _Clie
     if guarded:
         graphs = known_classes(graphs, config.classes)
     tell_labels = may_tell_labels(config, node, context.node_config)
-    return _Client(node, graphs, client_split(graphs, seed, node), policy, guarded, tell_labels)
+    parts = client_split(config, graphs, seed, node)
+    return _Client(node, graphs, parts, policy, guarded, tell_labels)
 
 
 _memory = Memory(GromovWassersteinConfig, _read)
@@ -106,14 +117,51 @@ def enrol(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Return this client's part of the sums, in the clear."""
-    if _memory.run(context).config.secure_aggregation:
+    config = _memory.run(context).config
+    if config.privacy == "sound":
+        raise PrivacyRefused("with privacy='sound' no update leaves a client in the clear")
+    if config.secure_aggregation:
         raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
     return Message(RecordDict({"arrays": wire.record(_update(message, context))}), reply_to=message)
 
 
 def summands(message: Message, context: Context) -> Summands:
     """Return what this client adds to the sums."""
-    return Summands(_update(message, context))
+    run = _memory.run(context)
+    config = run.config
+    if not config.trains:
+        raise PrivacyRefused("with method='untrained' nothing is trained, and nothing added up")
+    if config.privacy != "sound":
+        return Summands(_update(message, context))
+    client, server_round = _memory.client(context), _round(config, message)
+    model = _loaded(config, client, message)
+    if _score_asked(message):
+        if not config.score_epsilon:
+            raise PrivacyRefused("held-out=0: the run has no budget for a score")
+        held = [client.graphs[place] for place in client.split.test]
+        # One graph replaced: its term lies between 0 and 1.
+        return noisy(
+            context,
+            config,
+            {"right": right_part(model, held, config)},
+            what="held-out score",
+            sensitivity=1.0,
+            ratio=config.score_ratio,
+            server_round=server_round,
+        )
+    chosen = [client.graphs[place] for place in client.split.train]
+    # One graph replaced: two gradients of norm C may lie opposite each other. Every round is a
+    # release of its own, once: there are as many as the run has declared, and a run that is resumed
+    # goes on with the noise of its round.
+    return noisy(
+        context,
+        config,
+        {"gradient": noisy_part(model, chosen, config)},
+        what=f"gradients, round {server_round}",
+        sensitivity=2.0 * config.gradient_bound,
+        ratio=config.training_ratio,
+        server_round=server_round,
+    )
 
 
 # The same update, masked, for the server that asks for the sum by secure aggregation.
@@ -141,6 +189,43 @@ def embeddings(message: Message, context: Context) -> Message:
     return Message(content, reply_to=message)
 
 
+@personal(app)
+def own_result(message: Message, context: Context) -> Personal:
+    """Return the model that this client keeps, and its raw embeddings by the shared weights."""
+    run, client = _memory.run(context), _memory.client(context)
+    config = run.config
+    if not config.at_home:
+        raise ValueError(f"personal={config.personal!r}: the run has no results for devices")
+    model = _loaded(config, client, message)
+    shared, rows = weights(model), embed(model, client.graphs)
+    if client.node.simulated:
+        draw = simulated_draw(run.seed, client.node.partition, config.rounds + 1)
+    else:
+        draw = secrets.randbits(62)
+    features = feature_count(variables(config, client.graphs))
+    classes = int(message.content["order"]["classes"])  # type: ignore[arg-type]
+    fresh = None
+    if config.trains:
+        other = build_model(config.model, features, classes, config.task, config.width, seed=draw)
+        fresh = weights(other)
+    rate = RATE.get(config.model, USUAL_RATE)
+    found = at_home(
+        model, client.graphs, client.split, shared, fresh, config.task, rate=rate, draw=draw
+    )
+    arrays = {
+        "weights": shared,
+        "own-weights": found.weights,
+        "rows": np.concatenate(rows),
+        "sizes": np.array([graph.nodes for graph in client.graphs], dtype=np.int64),
+        "predicted": predicted(model, client.graphs, config.task),
+    }
+    told: dict[str, float | str] = {"kept": found.chosen}
+    told["test-items"] = float(found.test[found.chosen].count)
+    for name, one in {**found.test, "kept": found.test[found.chosen]}.items():
+        told[f"{name}-right"] = float(one.correct)
+    return Personal(arrays, variables=variables(config, client.graphs), summary=told)
+
+
 def _update(message: Message, context: Context) -> dict[str, Array]:
     """Train from the weights that were sent; return the summands of `FederatedGnn`."""
     run, client = _memory.run(context), _memory.client(context)
@@ -151,8 +236,6 @@ def _update(message: Message, context: Context) -> dict[str, Array]:
         draw = simulated_draw(run.seed, client.node.partition, server_round)
     else:
         draw = secrets.randbits(62)  # no server knows the order of the batches
-    if client.guarded:
-        return guarded_update(model, chosen, config, draw)
     hits = client_hits(model, client.graphs, client.split, config.task)  # of the weights sent
     return client_update(model, chosen, weights(model), config, draw) | hits
 
@@ -180,6 +263,11 @@ def _loaded(config: GromovWassersteinConfig, client: _Client, message: Message) 
     wire.check_reals(vector, "the server's weights", vector.shape)
     load(model, vector)
     return model
+
+
+def _score_asked(message: Message) -> bool:
+    order = message.content.get("order")
+    return isinstance(order, ConfigRecord) and order.get("score") is True
 
 
 def _round(config: GromovWassersteinConfig, message: Message) -> int:

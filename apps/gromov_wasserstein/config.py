@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from apps.common.settings import ConfigError, StudyConfig
+from privacy.accounting.sampled import ratio_for
 
 MODELS = ("gcn", "gin")
 TASKS = ("node", "graph")
 ESTIMATORS = ("raw", "rectified", "double", "simplex")
 METRICS = ("gw", "fgw", "wasserstein")
+SCORE_SHARE = 0.1  # of epsilon, where the model is scored on graphs that were held out
 DOWNSTREAM = ("svm", "knn", "spectral", "kmeans", "anomaly")
 
 
@@ -21,16 +23,23 @@ class GromovWassersteinConfig(StudyConfig):
     Attributes
     ----------
     rounds : R, of federated training
-    epsilon, budget_per : what the released embedding may cost, a graph or a node of it
-    method : ``fedavg``, or ``fedprox`` with ``proximal``
+    epsilon, budget_per : what a run may cost, a graph; or, of the released embedding, a node of it
+    method : ``fedavg``, or ``fedprox`` with ``proximal``; ``untrained`` keeps the weights that the
+        seed draws; ``auto`` is untrained with ``sound`` and fedavg otherwise, see `way`
+    training_share : with training under ``sound``: the part of epsilon for the noisy sums of all
+        rounds; the bits have the rest, less a tenth where ``held_out`` asks for a score
+    gradient_bound : C, to which every graph's gradient is clipped there
     model : ``gcn`` (2 layers of 16), ``gin`` (5 of 64), or ``package.module.Class``
     task : what the model learns to tell, labels of nodes or of graphs
     width : h, length of an embedding's rows with ``task = "graph"``; with ``node`` it is the number
         of classes
     local_epochs, batch : E, and graphs a step (0 = all)
-    learning_rate, weight_decay : of Adam; 0 takes the rate that suits the model, see `rate`
+    learning_rate, weight_decay : of Adam; 0 takes the rate that suits the model, see `rate`. With
+        noise in the sums they are the server's, and a round is one step over all graphs:
+        ``local_epochs``, ``batch`` and ``proximal`` have no say
     proximal : mu of ``fedprox``
-    secure_aggregation : let the server learn the sum of the updates only
+    secure_aggregation : let the server learn the sum of the updates only; with ``sound`` it never
+        learns more, and that sum has noise
     release_every : s, rounds between two releases of embeddings; 0 releases once, after the last
     bits : m, coordinates sent of each row; 0 takes the m with the least variance
     estimator : of distances between encoded rows: ``raw`` (the paper's), ``rectified``, ``double``
@@ -51,13 +60,13 @@ class GromovWassersteinConfig(StudyConfig):
     """
 
     study: ClassVar[str] = "gromov-wasserstein"
-    methods: ClassVar[tuple[str, ...]] = ("fedavg", "fedprox")
+    methods: ClassVar[tuple[str, ...]] = ("auto", "fedavg", "fedprox", "untrained")
     class_settings: ClassVar[tuple[str, ...]] = ("model",)
 
     rounds: int = 20
     tolerance: float = 0.0
     clients: int = 10
-    method: str = "fedavg"
+    method: str = "auto"
     model: str = "gcn"
     task: str = "node"
     width: int = 16
@@ -66,6 +75,8 @@ class GromovWassersteinConfig(StudyConfig):
     learning_rate: float = 0.0
     weight_decay: float = 0.0005
     proximal: float = 0.1
+    training_share: float = 0.5
+    gradient_bound: float = 1.0
     secure_aggregation: bool = False
     release_every: int = 0
     budget_per: str = "graph"
@@ -123,12 +134,96 @@ class GromovWassersteinConfig(StudyConfig):
                 "Euclidean distances; set distance='euclidean'"
             )
         self.downstream_names()
-        self.refuse_robust(masked=self.secure_aggregation)
+        self.positive("gradient_bound")
+        if not 0.0 < self.training_share <= 0.8:
+            raise ConfigError(
+                f"training-share={self.training_share}: above 0 and at most 0.8; the bits of the "
+                "embedding and a score need the rest of epsilon"
+            )
+        self._check_training()
+        masked = self.secure_aggregation or self.sums
+        alone = "nothing is trained, so no client's reply touches another's result"
+        self.refuse_robust(masked=masked, alone="" if self.trains else alone)
+
+    def _check_training(self) -> None:
+        """Refuse what would let a device tell of its data without counting it, and what idles."""
+        if self.privacy == "sound" and self.trains and not self.sums:
+            why = self.sum_obstacle() or "release='each' has no noise for updates"
+            raise ConfigError(
+                f"method={self.method!r} with privacy='sound': training is covered only with noise "
+                f"in the sum of all clients' updates, release='sum'; {why}. Or set "
+                "method='untrained', which sends encoded embeddings alone"
+            )
+        if self.sums and self.norm_bound:
+            raise ConfigError(
+                f"norm-bound={self.norm_bound:g} with release='sum': clients send gradients, which "
+                "gradient-bound limits graph by graph; set norm-bound=0"
+            )
+        if self.release_every and (self.sums or not self.trains):
+            raise ConfigError(
+                f"release-every={self.release_every}: embeddings are released once where nothing "
+                "is trained or training has noise in its sums, and have all the budget that is "
+                "left; set release-every=0"
+            )
+        if self.privacy == "sound" and self.held_out and not self.trains:
+            raise ConfigError(
+                f"held-out={self.held_out:g}: with method='untrained' there is no model to score; "
+                "set held-out=0, or method='fedavg'"
+            )
 
     @property
-    def clear_updates(self) -> bool:
-        """Whether the server sees clients' weights, or embeddings without noise."""
-        return self.privacy != "sound" or not self.secure_aggregation
+    def way(self) -> str:
+        """The method, with ``auto`` decided: nothing is trained under ``sound``.
+
+        At the budgets that protect, noisy training does not make embeddings better, see the study's
+        page; the bits then have all of epsilon.
+        """
+        if self.method != "auto":
+            return self.method
+        return "untrained" if self.privacy == "sound" else "fedavg"
+
+    @property
+    def trains(self) -> bool:
+        """Whether weights are trained."""
+        return self.way != "untrained"
+
+    def sum_obstacle(self) -> str:
+        """Return why no noise can go into sums of updates; nothing if it can."""
+        if not self.trains:
+            return "with method='untrained' there are no updates to add up"
+        if self.sample:
+            return f"sample={self.sample}: all clients are in a noisy sum; set sample=0"
+        return self.few_for_a_sum()
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether devices make a model and embeddings of their own, which stay with them."""
+        return self.privacy == "sound"
+
+    @property
+    def score_epsilon(self) -> float:
+        """What the score on graphs that were held out may cost; 0 where none is made."""
+        return SCORE_SHARE * self.epsilon if self.sums and self.held_out else 0.0
+
+    @property
+    def training_epsilon(self) -> float:
+        """What the noisy sums of all rounds may cost together; 0 where there are none."""
+        return self.training_share * self.epsilon if self.sums else 0.0
+
+    @property
+    def bits_epsilon(self) -> float:
+        """What is left for the encoded embedding, of a graph or of a node."""
+        return self.epsilon - self.training_epsilon - self.score_epsilon
+
+    @property
+    def training_ratio(self) -> float:
+        """Sensitivity over noise of the sum of one round."""
+        return ratio_for(self.training_epsilon, self.delta, self.rounds)
+
+    @property
+    def score_ratio(self) -> float:
+        """Sensitivity over noise of the sum of hits."""
+        return ratio_for(self.score_epsilon, self.delta)
 
     @property
     def tells_labels(self) -> bool:
@@ -140,8 +235,10 @@ class GromovWassersteinConfig(StudyConfig):
         """Return the learning rate: 0.01, and 0.001 for the five layers of ``gin``.
 
         Adam begins anew every round with steps as long as the rate in every weight; at 0.01 GIN
-        stays at the majority's label.
+        stays at the majority's label. The server's step on noisy sums is `descent`'s: 0.3.
         """
+        if self.sums:
+            return self.learning_rate or 0.3
         return self.learning_rate or (0.001 if self.model == "gin" else 0.01)
 
     def downstream_names(self) -> tuple[str, ...]:

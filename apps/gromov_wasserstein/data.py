@@ -79,23 +79,42 @@ def client_graphs(config: GromovWassersteinConfig, seed: int, node: Node) -> lis
     return _featured(found)
 
 
-def client_split(graphs: Sequence[Graph], seed: int, node: Node) -> Split:
-    """Return which of a client's graphs are for what, 7 : 2 : 1 [JC, Sec. 5].
+def client_split(
+    config: GromovWassersteinConfig, graphs: Sequence[Graph], seed: int, node: Node
+) -> Split:
+    """Return which of a client's graphs are for what, 7 : 2 : 1 [JC, Sec. 5], or see `split`.
 
-    In simulation it is drawn from the run's seed. On a device it is drawn from the graphs
-    themselves: the same at every message, and neither known to a server nor chosen by it.
+    In simulation it is drawn from the run's seed, and on a device under ``sound`` too: which places
+    are for what must not depend on any graph, or one graph replaced would change the part of all.
+    Otherwise it is drawn on a device from the graphs themselves: the same at every message, and
+    neither known to a server nor chosen by it.
     """
-    if node.simulated:
-        return split(len(graphs), generator(seed, "train, validation, test", node.partition))
-    return split(len(graphs), _own_rng(*graphs))
+    if node.simulated or config.privacy == "sound":
+        rng = generator(seed, "train, validation, test", max(node.partition, 0))
+    else:
+        rng = _own_rng(*graphs)
+    return split(len(graphs), rng, config.held_out)
 
 
-def split(count: int, rng: np.random.Generator) -> Split:
-    """Split ``count`` graphs 7 : 2 : 1, rounded; at least one to train with."""
-    validation, test = (int(share * count + 0.5) for share in (_VALIDATION, _TEST))
+def split(count: int, rng: np.random.Generator, held_out: float = 0.0) -> Split:
+    """Split ``count`` graphs 7 : 2 : 1, rounded; at least one to train with.
+
+    ``held_out`` > 0 stands in the place of the last tenth, and leaves a fifth of the rest to choose
+    by.
+    """
+    train, validation, _ = split_counts(count, held_out)
     order = rng.permutation(count)
-    cuts = [count - validation - test, count - test]
-    return Split(*(np.sort(part) for part in np.split(order, cuts)))
+    return Split(*(np.sort(part) for part in np.split(order, [train, train + validation])))
+
+
+def split_counts(count: int, held_out: float = 0.0) -> tuple[int, int, int]:
+    """Return how many of ``count`` graphs are to train with, to choose by and to judge by."""
+    test = int((held_out or _TEST) * count + 0.5)
+    share = _VALIDATION * (1.0 - held_out) if held_out else _VALIDATION
+    validation = int(share * count + 0.5)
+    while validation + test >= count:  # one or two graphs, most of them held out
+        validation, test = max(validation - 1, 0), test if validation else test - 1
+    return count - validation - test, validation, test
 
 
 def class_count(config: GromovWassersteinConfig, graphs: Sequence[Graph]) -> int:

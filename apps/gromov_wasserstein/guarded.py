@@ -7,15 +7,14 @@ So on a device, where ``privacy = "sound"``:
 - graphs come from an npz file, whose number of features stands in it (a folder of text files has as
   many as its largest label), and nothing in one graph can make it unreadable;
 - graphs' labels are told only where the owner says ``share-labels=true`` in the node config;
-- updates are masked, and weigh by the number of graphs to train with, which is public, not by how
-  many of them have labels; loss and hits are not told; a training that diverges leaves the weights
-  that were sent;
+- with training, a graph adds its clipped gradient to a sum that has noise (`noisy_part`); which
+  graphs train is drawn without a look at them; one whose gradient cannot be computed adds 0;
+  neither loss nor hits are told, and no weights; with ``method = "untrained"`` no sum is made;
 - a row of an embedding that is not finite counts as evenly spread.
 
 Told at enrolment: the device's name, its number of graphs, the names of features and classes.
-Told with an embedding: the graphs' numbers of nodes. All of it is declared public. **Not covered**:
-the updates themselves, which are computed from the raw graphs; the server learns their sum over
-clients in every round it asks for.
+Told with an embedding: the graphs' numbers of nodes. All of it is declared public. So nothing that
+a device says depends on its graphs but the noisy sums and the encoded embedding, which are counted.
 
 A simulation protects nobody and tells all this, as do runs with other privacy.
 """
@@ -35,8 +34,9 @@ from privacy.accounting.budget import PrivacyRefused
 
 from .config import GromovWassersteinConfig
 from .graphs import UNKNOWN, Graph
+from .model.clipping import clipped_sum
 from .model.gnn import nn, weights
-from .model.update import client_update
+from .model.home import score
 
 Array = NDArray[np.float64]
 
@@ -51,11 +51,6 @@ def is_guarded(config: GromovWassersteinConfig, node: Node) -> bool:
 
 def require_declared(config: GromovWassersteinConfig, node: Node) -> None:
     """Refuse a run whose settings would have this device tell more; before its data is read."""
-    if not config.secure_aggregation:
-        raise PrivacyRefused(
-            "the updates of training have no noise that could be counted. Set "
-            "secure-aggregation=true, so that the server sees their sum only"
-        )
     if config.classes < 2:
         raise PrivacyRefused(
             f"classes={config.classes} would tell the largest label of this device's data; set "
@@ -91,28 +86,32 @@ def known_classes(graphs: Sequence[Graph], classes: int) -> list[Graph]:
     return kept
 
 
-def guarded_update(
-    model: nn.Module, graphs: Sequence[Graph], config: GromovWassersteinConfig, draw: int
-) -> dict[str, Array]:
-    """Return this client's summands: of the same names and shapes whatever its labels are."""
-    start, count = weights(model), float(len(graphs))
-    found = start
+def noisy_part(model: nn.Module, graphs: Sequence[Graph], config: GromovWassersteinConfig) -> Array:
+    """Return the sum (d,) of the graphs' clipped gradients at the model's weights.
+
+    Where it cannot be computed, zeros: of one shape whatever the graphs are.
+    """
+    start = weights(model)
     try:
-        client_update(model, graphs, start, config, draw)
-        if np.isfinite(count * weights(model)).all():
-            found = weights(model)
-        else:
-            log.warning("training left weights that are not finite; those that came are sent back")
-    except Exception:  # whatever it is, it comes from the data
-        log.warning("training failed; the weights that came are sent back", exc_info=True)
-    nothing = np.zeros(3)
-    return {
-        "weights": count * found,
-        "count": np.array([count]),
-        "loss": np.zeros(1),
-        "items": nothing,
-        "correct": nothing.copy(),
-    }
+        return clipped_sum(model, graphs, start, config.task, config.gradient_bound)
+    except Exception:  # whatever it is, it comes from the data or from the weights that came
+        log.warning("no gradient could be computed; zeros are added", exc_info=True)
+        return np.zeros_like(start)
+
+
+def right_part(model: nn.Module, graphs: Sequence[Graph], config: GromovWassersteinConfig) -> Array:
+    """Return the sum (1,) over graphs of the share of their labelled items that are told right.
+
+    One graph at a time, each between 0 and 1; one without labels counts as 0.
+    """
+    start, total = weights(model), 0.0
+    for graph in graphs:
+        try:
+            told = score(model, start, [graph], config.task)
+            total += told.correct / told.count if told.count else 0.0
+        except Exception:
+            log.warning("a graph could not be scored; it counts as wrong", exc_info=True)
+    return np.array([total])
 
 
 def finite_rows(embeddings: Sequence[Array]) -> list[Array]:

@@ -14,10 +14,17 @@ Neighbouring: a graph replaced by any other graph with as many nodes. The ledger
 largest graph costs: every graph is released by itself, so the graphs of a client compose in
 parallel. Releases of several rounds add up.
 
-Adversary: whoever sees the codes, the server included. Not covered: the number of graphs and of
-their nodes, graphs' labels where they are shared, the updates of training; a person who is in
-several graphs (subgraphs of one big graph overlap) is in as many releases. What else a device keeps
-to itself under ``sound``, so that no single graph decides what it says: see `guarded`.
+Under ``sound`` epsilon is of the run: with training, ``training-share`` of it is for the noisy sums
+of gradients (a record is a graph with both tasks: the gradient of a graph is clipped as a whole), a
+tenth for a score where ``held-out`` asks for one, and the bits have what is left
+(`config.bits_epsilon`). A device refuses more in one run. With ``method = "untrained"`` bits are
+all that is sent.
+
+Adversary: whoever sees sums and codes, the server included, also one that chooses the settings and
+the weights. Not covered: the number of graphs and of their nodes, graphs' labels where they are
+shared; a person who is in several graphs (subgraphs of one big graph overlap) is in as many
+records; with other privacy than ``sound`` the updates of training. What else a device keeps to
+itself under ``sound``, so that no single graph decides what it says: see `guarded`.
 
 On a device bits come from the operating system and every release is entered in the device's ledger
 before it is made. In a simulation they come from the seed and protect nobody.
@@ -27,6 +34,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +56,17 @@ Codes = dict[str, Encoded]
 WORRYING = 10.0
 
 _GRAPH = "One graph of a client replaced by any other with as many nodes."
+_SAYS = (
+    "Devices send neither loss nor hits, and labels of graphs only where their owners say so; no "
+    "single graph decides whether a device answers. Enrolment tells its name and place in the "
+    "order, its number of graphs, the numbers of features and of classes (the setting), and "
+    "whether its data is synthetic. What a device makes of the result for itself stays with it."
+)
+_OPEN = (
+    "Numbers of graphs and nodes, shared labels; a person who is in several graphs. In a "
+    "simulation noise and bits come from the seed and protect nobody, and clients' own results "
+    "are gathered to be evaluated."
+)
 STATEMENTS = {
     "none": {
         "claim": "None. Embeddings are computed from the raw graphs and sent as they are.",
@@ -63,24 +82,33 @@ STATEMENTS = {
         "not_covered": "The updates of training, numbers of graphs and nodes, shared labels.",
     },
     "sound": {
-        "claim": "Encoded embeddings are epsilon-LDP, no delta; the total is of a client's largest "
-        "graph and of all releases. Devices send neither loss nor hits, and labels of graphs only "
-        "where their owners say so; no single graph decides whether a device answers. Enrolment "
-        "tells its name and place in the order, its number of graphs, the numbers of features and "
-        "of classes (the setting), and whether its data is synthetic.",
-        "adversary": "Whoever sees the encoded embeddings, the server included.",
+        "claim": "The whole run is epsilon-LDP of a graph, no delta: weights come from the seed, "
+        "nothing is trained, and encoded embeddings are all that is computed from graphs and sent; "
+        "the total is of a client's largest graph. " + _SAYS,
+        "adversary": "Whoever sees the encoded embeddings, the server included, also one that "
+        "chooses settings and weights.",
         "neighbouring": _GRAPH,
-        "not_covered": "The updates of training, which are computed from the raw graphs (secure "
-        "aggregation shows the server their sum only); numbers of graphs and nodes, shared labels; "
-        "a person who is in several graphs. In a simulation bits come from the seed and protect "
-        "nobody.",
+        "not_covered": _OPEN,
+    },
+    "sound, trained": {
+        "claim": "The whole run is (epsilon, delta)-private: the noisy secure sums of clipped "
+        "gradients, one a graph, of all rounds together, and the encoded embeddings, which are "
+        "epsilon-LDP by themselves; the total is of a client's largest graph. What comes of the "
+        "sums, the trained weights among it, costs nothing more. " + _SAYS,
+        "adversary": "Whoever sees sums and encoded embeddings, the server included, also one that "
+        "chooses settings and weights, and a declared share of the clients with it. A device "
+        "trusts that as many others as it counts on add their noise: by signed keys, or its "
+        "owner's word; without either it counts on itself alone.",
+        "neighbouring": _GRAPH,
+        "not_covered": _OPEN,
     },
 }
 
 
 def statement(config: GromovWassersteinConfig) -> dict[str, str]:
     """Return what a run with these settings claims, for the ledger and the report."""
-    return dict(STATEMENTS[config.privacy])
+    trained = ", trained" if config.privacy == "sound" and config.trains else ""
+    return dict(STATEMENTS[config.privacy + trained])
 
 
 def code_of(config: GromovWassersteinConfig, h: int, nodes: int) -> MultiBit:
@@ -96,7 +124,8 @@ def code_of(config: GromovWassersteinConfig, h: int, nodes: int) -> MultiBit:
     if config.privacy == "paper":
         m = config.bits or best_m(config.epsilon, h)  # its m* is of epsilon
         return MultiBit(nodes * h, config.epsilon / nodes, m)
-    eps_row = row_budget(config.epsilon, nodes, "node" if config.budget_per == "node" else "graph")
+    per: Literal["node", "graph"] = "node" if config.budget_per == "node" else "graph"
+    eps_row = row_budget(config.bits_epsilon, nodes, per)
     code = MultiBit(h, eps_row, config.bits) if config.bits else MultiBit.best(h, eps_row)
     if config.estimator == "simplex" and code.m < 2:
         raise ValueError(
@@ -147,8 +176,17 @@ def simulated_release(
 
 def spent(config: GromovWassersteinConfig, sizes: Sequence[int]) -> float:
     """Return the epsilon of one release by a client with graphs of these sizes."""
-    per_node = config.privacy == "sound" and config.budget_per == "node"
-    return config.epsilon * max(sizes) if per_node else config.epsilon
+    if config.privacy != "sound":
+        return config.epsilon
+    return config.bits_epsilon * (max(sizes) if config.budget_per == "node" else 1)
+
+
+def run_limit(config: GromovWassersteinConfig, sizes: Sequence[int]) -> tuple[float, float] | None:
+    """Return the (epsilon, delta) that a run may spend at a client with graphs of these sizes."""
+    if config.privacy != "sound":
+        return None  # a run may release embeddings more than once
+    whole = config.training_epsilon + config.score_epsilon + spent(config, sizes)
+    return whole, config.delta
 
 
 def release_rows(
@@ -188,7 +226,7 @@ def release_rows(
     if node.state_path is None:
         raise DataError(f"{node.name}: no folder for its ledger; set state-path in --node-config")
     ledger = DeviceLedger(node.state_path, policy)
-    ledger.reserve(event)
+    ledger.reserve(event, run_limit(config, [len(rows) for rows in embeddings]))
     found = _encoded(config, embeddings, fresh_noise())
     ledger.commit(event.name)
     return found, (event,)
@@ -202,17 +240,28 @@ def warnings(config: GromovWassersteinConfig, releases: int) -> list[str]:
     if config.privacy == "sound" and config.budget_per == "node":
         found.append(
             f"epsilon={config.epsilon:g} is of one node's row; a graph of n nodes spends n times "
-            "as much, which is what the ledger counts."
+            "as much for its bits, which is what the ledger counts."
         )
     elif config.epsilon * releases > WORRYING:
         found.append(
             f"{releases} releases of epsilon={config.epsilon:g} a graph add up to "
             f"{config.epsilon * releases:g}. Above {WORRYING:g} it protects nobody in practice."
         )
-    if not config.secure_aggregation:
+    if config.privacy == "sound" and config.method == "auto":
         found.append(
-            "epsilon covers the embeddings only: the server sees every client's updates of "
-            "training. secure-aggregation=true shows it their sum only."
+            "Nothing is trained (method='auto' with privacy='sound'): weights come from the seed, "
+            "and the bits have all of epsilon. method='fedavg' trains with noise in the sums."
+        )
+    if config.sums and config.way == "fedprox":
+        found.append(
+            "method='fedprox' with noise in the sums is fedavg: a round is one step, at the "
+            "beginning of which its pull is 0."
+        )
+    if config.privacy == "paper":
+        found.append(
+            "epsilon covers the embeddings only: the server sees "
+            + ("the sum of the" if config.secure_aggregation else "every client's")
+            + " updates of training, which have no noise. privacy='sound' covers them."
         )
     return found
 

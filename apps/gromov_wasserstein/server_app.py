@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from apps.common.settings import ConfigError
 from strategies.core.base import Client
 from strategies.core.checkpoint import CheckpointError
 from strategies.core.secure import SecureSum
+from strategies.gromov_wasserstein.descent import Descent
 from strategies.gromov_wasserstein.embeddings import Released, ReleaseTerms
+from strategies.gromov_wasserstein.private import NoisyGnn, UntrainedGnn
 from strategies.gromov_wasserstein.strategy import FederatedGnn, GnnStart
 
 from .config import GromovWassersteinConfig
-from .data import feature_count
+from .data import feature_count, split_counts
 from .distances import distances, split
 from .downstream.judge import judge
+from .forecast import bits_forecast, training_forecast
 from .model.gnn import build_model, weights
 from .release import code_of, half_of, statement, warnings
 from .report.page import export_graphs, sections
@@ -52,6 +56,7 @@ def main(grid: Grid, context: Context) -> None:
         run.result.ledger = run.ledger.report(names, statement(config))
         # Training and embeddings are kept whatever becomes of the distances.
         _keep_released(run.result, strategy)
+        run.result.notes += _forecasts(config, strategy)
         _fill(run.result, config, run.seed, strategy.released, run.folder)
     run.write_report(sections, export_graphs)
 
@@ -60,11 +65,23 @@ def build_strategy(
     config: GromovWassersteinConfig, seed: int, arguments: Mapping[str, Any]
 ) -> FederatedGnn:
     """Return the strategy of the run's method."""
-    return FederatedGnn(
+    start = partial(first_model, config, seed)
+    if not config.trains:
+        plan = replace(arguments["plan"], rounds=1, sample=0)  # one release, by all
+        arguments = {**arguments, "plan": plan, "start": start, "at_home": config.at_home}
+        return UntrainedGnn(**arguments)
+    if not config.sums:
+        secure = SecureSum() if config.secure_aggregation else None
+        return FederatedGnn(**arguments, start=start, every=config.release_every, secure=secure)
+    return NoisyGnn(
         **arguments,
-        start=partial(first_model, config, seed),
-        every=config.release_every,
-        secure=SecureSum() if config.secure_aggregation else None,
+        start=start,
+        at_home=config.at_home,
+        secure=SecureSum(noisy=True, dropout=config.dropout, colluding=config.colluding),
+        descent=Descent(config.rate, config.weight_decay),
+        bound=config.gradient_bound,
+        counts=partial(split_counts, held_out=config.held_out),
+        score=config.score_epsilon > 0.0,
     )
 
 
@@ -117,10 +134,38 @@ def _keep_released(result: RunResult, strategy: FederatedGnn) -> None:
     if released.second.size:
         result.arrays["second"] = released.second
     result.headline = {"rounds": float(len(rows)), "graphs": float(len(released.sizes))}
-    told = ("loss", "validation-accuracy", "test-accuracy")
+    told = ("loss", "validation-accuracy", "test-accuracy", "held-out-accuracy", "held-out-noise")
     result.headline |= {name: rows[-1][name] for name in told if name in rows[-1]}
     if result.ledger.get("epsilon"):
         result.headline["epsilon"] = float(result.ledger["epsilon"])
+    _keep_own(result, strategy)
+
+
+def _keep_own(result: RunResult, strategy: FederatedGnn) -> None:
+    """Put what simulated clients tell of the models they keep into the headline."""
+    told = list(strategy.personal_results.values())
+    items = sum(one.get("test-items", 0.0) for one in told)
+    for name in ("shared", "tuned", "alone", "kept") if items else ():
+        if all(f"{name}-right" in one for one in told):
+            right = sum(one[f"{name}-right"] for one in told)
+            result.headline[f"home-{name}-accuracy"] = right / items
+    if told:
+        result.notes.append(
+            f"Accuracies at home are those of {len(told)} simulated clients on their own test "
+            "graphs, gathered for evaluation: a device tells nobody."
+        )
+
+
+def _forecasts(config: GromovWassersteinConfig, strategy: FederatedGnn) -> list[str]:
+    """Return what was to be expected of the noise, in words."""
+    if config.privacy != "sound":
+        return []
+    told = bits_forecast(config, strategy.released.sizes.tolist())
+    if config.sums:
+        counts = [client.count for client in strategy.clients]
+        graphs = sum(split_counts(count, config.held_out)[0] for count in counts)
+        told += training_forecast(config, strategy.weights.size, graphs, len(counts))
+    return told
 
 
 def _fill(

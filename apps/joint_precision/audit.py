@@ -1,4 +1,4 @@
-"""An attack on what joint-precision releases, to see whether ``sound`` keeps its claim.
+"""Attacks on what joint-precision releases, to see whether ``sound`` keeps its claim.
 
 The neighbours: n samples, all but one alike. The last is above all others in every variable in the
 one data set; in the other it is above them in the first half and below them in the second. The two
@@ -6,6 +6,9 @@ rows of signs against any other sample are then orthogonal, which moves Kendall'
 l2, the most that any replacement can for even p. The observer sums the entries between the two
 halves row by row; leaving out the others and adding up are post-processing, so the bound holds for
 the whole release, and nothing is lost of the distance.
+
+With ``release = "sum"`` the observer knows all clients' samples but the one, and the noise of all
+clients that the devices do not count on; he looks along the line between the two sums.
 
 ``none`` and ``paper`` claim nothing to attack: there one message gives S itself.
 
@@ -23,10 +26,16 @@ from numpy.typing import NDArray
 
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
+from privacy.accounting.sampled import spent
 from privacy.audit import Finding, audit
+from privacy.mechanisms.shares import plan_share
 
 from .config import JointPrecisionConfig
 from .kendall import kendall
+from .private.client import learning_ratio
+from .private.concordance import learning_count, sensitivity, summands
+from .private.forecast import noisers
+from .private.server import FRACTION_BITS
 from .release import tau_release
 
 Matrix = NDArray[np.float64]
@@ -51,6 +60,8 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
     if chosen != "sound":
         raise ConfigError(f"privacy={chosen!r} claims nothing to audit; use sound")
     config = JointPrecisionConfig.from_settings({**settings, "privacy": "sound"})
+    if config.sums:
+        return [_summed(config, trials, seed)]
     if config.noise == "discrete":
         raise ConfigError(f"noise={config.noise!r} has no audit; use noise=gaussian")
     count, p = config.sample_counts()[0], config.variables
@@ -62,6 +73,24 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
     rng = generator(seed, "audit sound")
     result = audit(Watched.draw, data, neighbour, trials=trials, delta=event.delta, rng=rng)
     return [Finding("sound, one release", event.epsilon, f"n = {count}, p = {p}", result)]
+
+
+def _summed(config: JointPrecisionConfig, trials: int, seed: int) -> Finding:
+    """Attack one noisy sum of concordances: the other clients' terms cancel."""
+    count, p = learning_count(config.sample_counts()[0], config.held_out), config.variables
+    ratio = learning_ratio(config)
+    samples = neighbours(count, p, generator(seed, "audit data"))
+    sums = [np.concatenate(list(summands(values).values())) for values in samples]
+    line = sums[1] - sums[0]
+    line /= np.linalg.norm(line)
+    counted = noisers(config.clients, config.dropout, config.colluding)
+    share = plan_share(FRACTION_BITS, ratio, sensitivity(p), sums[0].size, counted)
+    data, neighbour = (Watched(np.array([line @ total]), share.sigma) for total in sums)
+    rng = generator(seed, "audit sound")
+    result = audit(Watched.draw, data, neighbour, trials=trials, delta=config.delta, rng=rng)
+    claimed = spent(share.ratio, 1, config.delta)
+    what = f"n = {count}, p = {p}, {counted} clients' noise"
+    return Finding("sound, one noisy sum", claimed, what, result)
 
 
 def neighbours(count: int, variables: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:

@@ -4,6 +4,9 @@ Stateless but for one thing: the client's correlation matrix S, computed from it
 stays in ``context.state``, so the data is read once. With ``privacy = "sound"`` what stays there
 comes from a noised tau and nothing else is ever computed from the data; whether the device answers
 does not depend on any one sample, and the seconds it reports are of work on the noised matrix.
+
+With ``release = "sum"`` a client answers no `train` at all: it adds its concordances to one noisy
+secure sum, and what it makes of the consensus stays with it (`private.client`).
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from flwr.clientapp import ClientApp
 
 from apps.common.enrolment import enrolment, introduction
 from apps.common.node import Node
+from apps.common.private.personal import personal
 from apps.common.release import noise_of
 from apps.common.seeds import generator
 from privacy.accounting.budget import Policy, PrivacyRefused
+from privacy.secagg.client import register
 from strategies.core import wire
 from strategies.core.robust import clipped
 from strategies.joint_precision.messages import (
@@ -30,11 +35,16 @@ from strategies.joint_precision.messages import (
 
 from .config import JointPrecisionConfig
 from .data import client_table
+from .private.client import own_result, summands
 from .problem import LocalProblem
 from .release import Correlation, release_correlation, subsample_correlation
 from .solver import solve_alone
 
 app = ClientApp()
+
+# With release = "sum": the one noisy sum, and what a device makes of its result.
+register(app, summands)
+personal(app)(own_result)
 
 
 @enrolment(app)
@@ -44,7 +54,7 @@ def enrol(message: Message, context: Context) -> Message:
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = _permitted(config, node, context)
     table = client_table(config, seed, node)
-    if config.method != "pooled":
+    if config.method != "pooled" and not config.sums:
         # While the data is at hand: no later message needs to read it.
         release_correlation(config, seed, node, table, policy).keep(context.state)
     return introduction(message, node, int(table.values.shape[0]), table.columns)
@@ -54,6 +64,8 @@ def enrol(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Do what the order asks: show large entries of S, take a step, solve alone, send the data."""
     config = JointPrecisionConfig.from_run_config(context.run_config)
+    if config.sums:
+        raise ValueError("the run makes one noisy sum; this reply would be a client's own")
     content = _TASKS[str(message.content.config_records["order"]["task"])](
         config, message.content, context
     )
@@ -113,7 +125,7 @@ def _permitted(config: JointPrecisionConfig, node: Node, context: Context) -> Po
     """Return the owner's policy where it allows the run; to be asked before the data is read."""
     policy = Policy.from_node_config(context.node_config)
     policy.permit(config.privacy)
-    if config.method == "pooled":
+    if config.method == "pooled" and not config.sums:
         _permit_raw_data(node, policy)
     if config.privacy == "sound":
         noise_of(config.noise, node)

@@ -36,6 +36,11 @@ class JointPrecisionConfig(StudyConfig):
     subsamples : how often the path is run again on a random part of the data, for
         ``choose=stability``
     penalty : ``group`` or ``fused``, for method ``pooled``
+    release : ``sum`` (the default of ``sound`` where it can be) makes one noisy sum of all clients'
+        concordances and a consensus from it; ``each`` noises every client's tau by itself
+    personal : with sums, ``device`` makes every client's own graph from its raw samples and the
+        consensus, and keeps it there; ``server`` gives everyone the consensus. lambda1 and path are
+        then those of the devices' own graphs; the consensus takes its lambda from the noise
     variables, samples : of the synthetic data: p and n (one number or ``100,200,300``)
     blocks : c, the unconnected subnetworks of the synthetic data; the clients share all but two
     generator : of the synthetic data: ``danaher``, ``shrunk`` (weaker) or ``paper`` (as printed)
@@ -114,14 +119,46 @@ class JointPrecisionConfig(StudyConfig):
                 "and privacy='sound' makes one in all; use choose='ebic'"
             )
 
+    def sum_obstacle(self) -> str:
+        """Return why there can be no one noisy sum with these settings; nothing if there can."""
+        if self.method in ("glasso", "clime"):
+            return (
+                f"method={self.method!r} lets every client learn alone, there is nothing to sum; "
+                "use method group, fused or pooled"
+            )
+        if self.correlation != "kendall":
+            return f"correlation={self.correlation!r}: the sum is of concordances; use kendall"
+        if self.lambda1 <= 0.0:
+            return f"lambda1={self.lambda1}: devices' own graphs need lambda1 > 0"
+        for name, free in (("norm_bound", 0.0), ("sample", 0), ("indefinite", "project")):
+            if getattr(self, name) != free:
+                return (
+                    f"{name.replace('_', '-')}={getattr(self, name)!r} is for replies one by one, "
+                    f"and here there is one sum over all clients; use {free!r}"
+                )
+        return self.few_for_a_sum()
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether devices can make graphs of their own: from a consensus, with a joint method."""
+        return self.sums and self.method in JOINT_METHODS
+
     def _check_privacy(self) -> None:
+        if self.held_out and not self.sums:
+            raise ConfigError(
+                f"held-out={self.held_out}: scores the consensus of release='sum' (with "
+                "privacy='sound'); other modes have none, use trellis tune"
+            )
         if self.privacy == "sound" and self.correlation != "kendall":
             raise ConfigError(
                 f"correlation={self.correlation!r}: one sample moves it by an amount nobody has "
                 "bounded; privacy='sound' needs correlation='kendall'"
             )
-        if self.privacy == "sound" and self.method == "pooled":
-            raise ConfigError("method='pooled' sends the raw data; it cannot be private")
+        if self.privacy == "sound" and self.method == "pooled" and not self.sums:
+            raise ConfigError(
+                "method='pooled' with release='each' sends the raw data; it cannot be private"
+                + (f". release='sum': {self.sum_obstacle()}" if self.sum_obstacle() else "")
+            )
 
     @property
     def penalised(self) -> bool:

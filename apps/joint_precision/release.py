@@ -5,9 +5,14 @@
            concordance count with it (see `recover_correlation`).
 ``paper``  The same messages. The article claims that no data is in danger because only Omega
            travels; the line above is why that is false.
-``sound``  Kendall's tau is noised **once**, then S = sin(pi/2 tau) and everything after it is
-           computed from the noisy tau: any number of rounds, points of a path and blocks is
-           post-processing.
+``sound``  **with release = sum**, the default for three clients or more: nobody sees a client's
+           tau. Devices add up concordances in one secure sum, noise shared among them
+           (`private.concordance` has the statistic and its sensitivity), the server makes a
+           consensus of it, and each device's own graph is made from raw samples and stays there.
+
+           **With release = each**, Kendall's tau is noised **once**, then S = sin(pi/2 tau) and
+           everything after it is computed from the noisy tau: any number of rounds, points of a
+           path and blocks is post-processing. The rest of this text is about that.
 
            tau_jk is a mean over the n (n - 1) / 2 pairs of samples of s_j s_k, s the signs of their
            differences. Replacing one sample changes n - 1 pairs, and in one pair the upper
@@ -47,6 +52,7 @@ from privacy.mechanisms.gaussian import gaussian_sigma
 from .config import JointPrecisionConfig
 from .correlation import correlation, correlation_from_tau, to_positive_semidefinite
 from .kendall import kendall
+from .private.statement import summed_forecast, summed_statement
 
 Matrix = NDArray[np.float64]
 
@@ -106,6 +112,8 @@ STATEMENTS = {
 
 def statement(config: JointPrecisionConfig) -> dict[str, str]:
     """Return what a run with these settings claims, for the ledger and the report."""
+    if config.sums:
+        return summed_statement(config, ENROLMENT)
     claims = dict(STATEMENTS[config.privacy])
     if config.privacy != "sound":
         claims["claim"] = claims["claim"].replace(RECOVERABLE, exposure(config))
@@ -125,9 +133,12 @@ def sensitivity(variables: int, count: int) -> float:
 def forecast(config: JointPrecisionConfig, variables: int, counts: list[int]) -> str:
     """Return what sound noise will leave of the graphs, before anything is run.
 
-    The rule of thumb: graphs are useful where n > 50 p sigma, sigma the noise that a sensitivity of
-    one would need, which is a noise of 0.04 on every tau.
+    With sums see `private.forecast`. With ``release = "each"``, the rule of thumb: graphs are
+    useful where n > 50 p sigma, sigma the noise that a sensitivity of one would need, which is a
+    noise of 0.04 on every tau.
     """
+    if config.sums:
+        return summed_forecast(config, variables, counts)
     sigma = gaussian_sigma(config.epsilon, config.delta, 1.0)
     fewest = min(counts)
     noise = sigma * sensitivity(variables, fewest)
@@ -138,7 +149,7 @@ def forecast(config: JointPrecisionConfig, variables: int, counts: list[int]) ->
     elif noise <= 0.15:
         verdict = "expect the strong edges only"
     else:
-        verdict = "expect next to nothing: the graphs will mostly show noise"
+        verdict = "the graphs will mostly show noise; with three clients or more use release=sum"
     return (
         f"Forecast for privacy='sound': with n = {fewest} samples of p = {variables} variables at "
         f"epsilon = {config.epsilon:g}, every tau gets noise of standard deviation {noise:.2g} "

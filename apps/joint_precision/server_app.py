@@ -15,12 +15,14 @@ from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from strategies.core.base import Client
 from strategies.joint_precision.alone import GatheredPrecision
+from strategies.joint_precision.one_sum import PooledPrecision
 from strategies.joint_precision.strategy import JointPrecision, PrecisionTask
 
 from .config import JOINT_METHODS, JointPrecisionConfig
 from .data import Truth, synthetic_truth
 from .gathered import gathered_strategy
 from .outcome import fill, graph_scores
+from .private.server import fill_pooled, pooled_strategy
 from .release import exposure, forecast, statement
 from .report.page import export_graphs, sections
 
@@ -28,7 +30,7 @@ log = logging.getLogger("trellis.run")
 
 app = ServerApp()
 
-Strategies = JointPrecision | GatheredPrecision
+Strategies = JointPrecision | GatheredPrecision | PooledPrecision
 
 
 @app.main()
@@ -43,12 +45,18 @@ def main(grid: Grid, context: Context) -> None:
         strategy.run(grid, resume=run.resume)
         names = [client.name for client in strategy.clients]
         run.result.ledger = run.ledger.report(names, statement(config))
-        fill(run.result, config, strategy, _truth(config, run.seed, strategy.clients))
+        truth = _truth(config, run.seed, strategy.clients)
+        if isinstance(strategy, PooledPrecision):
+            fill_pooled(run.result, config, strategy, truth)
+        else:
+            fill(run.result, config, strategy, truth)
     run.write_report(sections, export_graphs)
 
 
 def build_strategy(config: JointPrecisionConfig, arguments: Mapping[str, Any]) -> Strategies:
     """Return the strategy of the run's method."""
+    if config.sums:
+        return pooled_strategy(config, arguments)
     if config.method not in JOINT_METHODS:
         return gathered_strategy(config, arguments)
     task = PrecisionTask(

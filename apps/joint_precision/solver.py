@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.prox import PENALTIES, Penalty, connected
+from strategies.joint_precision.prox import PENALTIES, Penalty, connected, weighted_penalty
 from strategies.joint_precision.splitting import Splitting
 
 from .clime import clime_path
@@ -103,6 +103,44 @@ def solve_path(
     found = []
     for lambda1, lambda2 in points:
         split.penalise(lambda1, lambda2)
+        found.append(_solve(split, problems, tolerance, rounds))
+    return found
+
+
+def solve_weighted_path(
+    correlation: Matrix,
+    weights: Matrix,
+    lambdas: Sequence[float],
+    *,
+    rho: float = 1.0,
+    tolerance: float = 1e-6,
+    rounds: int = 1000,
+) -> list[JointSolution]:
+    """Solve one client's graphical lasso with a penalty of its own on every pair.
+
+        min -log det Omega + <Omega, S> + lambda sum_{j != k} weights_jk |Omega_jk|
+
+    at every lambda, each from the last one's solution, to a certified gap. Pairs are screened as
+    without weights: the solution's blocks are the components of |S_jk| > lambda weights_jk (the
+    conditions of optimality hold pair by pair).
+
+    Parameters
+    ----------
+    correlation : (p, p) positive semidefinite with unit diagonal
+    weights : (p, p) symmetric, >= 0; the diagonal is not penalised
+    lambdas : (L,) > 0
+    """
+    p = len(correlation)
+    rows, columns = np.triu_indices(p, 1)
+    least = min(lambdas) * weights[rows, columns]
+    linked = np.abs(correlation[rows, columns]) > least
+    blocks = Blocks.components(p, rows[linked], columns[linked])
+    rule = weighted_penalty(blocks.pack(weights), blocks.off_diagonal)
+    split = Splitting(blocks, np.ones(1), rule, rho)
+    problems = [LocalProblem(correlation, blocks)]
+    found = []
+    for lambda_ in lambdas:
+        split.penalise(float(lambda_), 0.0)
         found.append(_solve(split, problems, tolerance, rounds))
     return found
 

@@ -14,6 +14,7 @@ _TERMS = {
     "claim": "What is claimed",
     "neighbouring": "Neighbouring data",
     "adversary": "Against whom",
+    "trusted": "What is trusted",
     "not_covered": "Not covered",
     "enrolment": "What enrolment tells",
 }

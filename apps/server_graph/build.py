@@ -12,13 +12,16 @@ import numpy as np
 from apps.common.seeds import generator
 from apps.common.servers import build_topology
 from apps.common.settings import ConfigError
+from privacy.accounting.sampled import spent_by
 from strategies.core.secure import SecureSum
 from strategies.server_graph.exchange import Noise, servers
 from strategies.server_graph.failures import Outage, alive, parse_failures
 from strategies.server_graph.strategy import ServerGraph, ServerPlan
+from strategies.server_graph.sums import NoisySums, SumPlan
 from strategies.topology.graph import Topology
 
 from .config import ServerGraphConfig
+from .private import Terms, digest
 from .release import paper_epsilon, sound_epsilon
 
 
@@ -39,11 +42,10 @@ def build_strategy(
     noise : of (server, round); from the seed where absent, which protects nobody
     """
     graph = build_topology(config, seed, config.weights)
+    if config.sums:
+        return _noisy_sums(config, graph, arguments)
     method = "none" if config.method == "fedavg" else config.method
-    try:
-        outages = parse_failures(config.failures, graph.servers)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    outages = _outages(config, graph)
     if config.method == "masked" and config.sigma == 0.0:
         _refuse_bare_edges(graph, outages)
     return ServerGraph(
@@ -59,6 +61,34 @@ def build_strategy(
         secure=SecureSum if masks and config.masks_clients else None,
         epsilons=partial(epsilons, config, graph),
     )
+
+
+def _noisy_sums(
+    config: ServerGraphConfig, graph: Topology, arguments: Mapping[str, Any]
+) -> NoisySums:
+    """Return the strategy for noise in sums: between servers nothing is left to hide."""
+    terms = Terms.of(config)
+    return NoisySums(
+        **arguments,
+        servers=ServerPlan(graph, _outages(config, graph), config.on_server_loss == "rehome"),
+        exchange=servers("none", graph.servers, 0.0, partial(generator, 0, "no noise")),
+        secure=partial(SecureSum, noisy=True, dropout=config.dropout, colluding=config.colluding),
+        sums=SumPlan(
+            config.step,
+            config.ridge,
+            terms.needed_deviation,
+            partial(spent_by, delta=config.delta),
+            config.average,
+            digest(config),
+        ),
+    )
+
+
+def _outages(config: ServerGraphConfig, graph: Topology) -> tuple[Outage, ...]:
+    try:
+        return parse_failures(config.failures, graph.servers)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _refuse_bare_edges(graph: Topology, outages: Sequence[Outage]) -> None:

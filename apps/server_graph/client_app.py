@@ -8,14 +8,19 @@ a changed file are read anew.
 In simulation mini-batches come from the run's seed. On a device they come from the operating
 system: no server knows which samples were drawn.
 
-What a server learns: without masks every w_{p,k,i}, which for one step tells the mean gradient of
-the batch, (w_{p,i-1} - w_{p,k,i}) / mu. Noise is added between servers, by the servers: it does not
-protect a client from its own server, and no device can check it. So a device whose owner has set a
-budget (``max-epsilon``) refuses this study; with ``require-privacy`` it takes part under
-``privacy = "sound"``, and by secure aggregation only: its server learns sums, and what sums tell is
-not bounded. It also keeps to `RANGES`, so that a server cannot choose steps that carry one sample's
-gradient past all others. Under ``sound`` no sample makes a client refuse or fail: see `data` and
-`problem.clip_rows`.
+With noise in sums (``privacy = "sound"``, `private`) a server learns one noisy sum over its clients
+in a round, which the device counts in its own ledger, and a device with a budget takes part. At the
+end every device is sent the private model, and makes one of its own of it that stays there
+(`personal_model`).
+
+Otherwise: without masks a server learns every w_{p,k,i}, which for one step tells the mean gradient
+of the batch, (w_{p,i-1} - w_{p,k,i}) / mu. With ``release = "each"`` servers add noise to what they
+tell each other: it does not protect a client from its own server, and no device can check it. So a
+device whose owner has set a budget (``max-epsilon``) refuses it; with ``require-privacy`` it takes
+part under ``privacy = "sound"``, and by secure aggregation only: its server learns sums, and what
+sums tell is not bounded. It also keeps to `RANGES`, so that a server cannot choose steps that carry
+one sample's gradient past all others. Under ``sound`` no sample makes a client refuse or fail: see
+`data` and `problem.clip_rows`.
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ from numpy.typing import NDArray
 from apps.common.enrolment import enrolment, introduction
 from apps.common.memory import Memory
 from apps.common.node import Node
+from apps.common.private.noisy_sum import noisy
+from apps.common.private.personal import Personal, personal
 from apps.common.seeds import generator
 from privacy.accounting.budget import Policy, PrivacyRefused
 from privacy.secagg.client import Summands, register
@@ -41,6 +48,18 @@ from strategies.core.robust import clipped
 from .config import ServerGraphConfig
 from .data import Samples, client_table, server_of
 from .losses import Loss, loss_by_name
+from .personal import personal_model
+from .private import (
+    GRADIENTS,
+    SCORE,
+    SCORE_RELEASES,
+    Terms,
+    clipped_mean,
+    digest,
+    draw_batch,
+    held_out_rows,
+    score_terms,
+)
 from .problem import draw_batches, local_steps
 
 app = ClientApp()
@@ -99,12 +118,86 @@ def train(message: Message, context: Context) -> Message:
 
 
 def summands(message: Message, context: Context) -> Summands:
-    """Return what this client adds to its server's sums: its model, and one."""
+    """Return what this client adds to its server's sums.
+
+    Its model, and one; with noise in sums its clipped gradients, or its score of a public model.
+    """
+    if _memory.run(context).config.sums:
+        return _noisy_summands(message, context)
     return Summands({"model": _update(message, context), "count": np.ones(1)})
 
 
 # The same model, masked, for the server that asks for the sum by secure aggregation.
 register(app, summands)
+
+
+def _noisy_summands(message: Message, context: Context) -> Summands:
+    """Return this client's u, or the sum of its held-out samples' terms, with noise to come."""
+    run, client = _memory.run(context), _memory.client(context)
+    terms, samples = Terms.of(run.config), client.samples
+    w, order = _model(message, client), message.content["order"]
+    if order.get("settings") != digest(run.config):
+        raise PrivacyRefused("the order is of other settings than this device was given")
+    number, count = int(order["round"]), len(samples.y)  # type: ignore[arg-type]
+    held_out = held_out_rows(count, terms.kept_back(count), run.seed)
+    if order.get("score") is True:
+        if not held_out.any():
+            raise ValueError("the run holds no samples out: there is no score")
+        scored = score_terms(client.loss, w, samples.X[held_out], samples.y[held_out])
+        return noisy(
+            *(context, run.config, {"terms": np.array([scored.sum()])}),
+            what=SCORE,
+            sensitivity=1.0,
+            ratio=terms.score_ratio,
+            server_round=number,
+            releases=SCORE_RELEASES,
+        )
+    sensitivity, rates = terms.sensitivity(count), terms.rates(count)
+    deviation = _enough(float(order["deviation"]), terms.needed_deviation(count))  # type: ignore[arg-type]
+    if client.node.simulated:
+        rng = generator(run.seed, "batch", client.node.partition, number)
+    else:
+        rng = np.random.default_rng()  # from the operating system's entropy: nobody knows the batch
+    X, y = samples.X[~held_out], samples.y[~held_out]
+    taken = draw_batch(len(y), rates.sampling, rng)
+    u = clipped_mean(client.loss, w, X, y, terms.clip, taken, rates.expected)
+    return noisy(
+        *(context, run.config, {"gradient": u}),
+        what=GRADIENTS,
+        sensitivity=sensitivity,
+        ratio=sensitivity / deviation,
+        server_round=number,
+        sampling=rates.sampling,
+        releases=terms.releases,
+    )
+
+
+def _enough(deviation: float, needed: float) -> float:
+    """Return the noise that all clients of a sum were told, where it is enough for this one."""
+    if not needed * (1.0 - 1e-12) <= deviation < math.inf:
+        raise PrivacyRefused(
+            f"the server asks for noise of {deviation:g} in the sum; with this number of samples "
+            f"this device needs {needed:g}"
+        )
+    return max(deviation, needed)
+
+
+@personal(app)
+def own_model(message: Message, context: Context) -> Personal:
+    """Return this client's own model, from its samples and the private one."""
+    run, client = _memory.run(context), _memory.client(context)
+    if not run.config.at_home:
+        raise ValueError("the run makes no models on devices")
+    centroid, samples = _model(message, client), client.samples
+    found = personal_model(client.loss, centroid, samples.X, samples.y, run.config.ridge)
+    summary: dict[str, float | str] = {
+        "pull towards the private model": found.pull,
+        "held-out loss of this model": found.loss,
+        "held-out loss of the private model": found.private_loss,
+        "held-out loss of learning alone": found.alone_loss,
+    }
+    arrays = {"model": found.model, "private-model": centroid}
+    return Personal(arrays, variables=samples.columns, summary=summary)
 
 
 def _update(message: Message, context: Context) -> Array:
@@ -114,13 +207,7 @@ def _update(message: Message, context: Context) -> Array:
     if config.masks_clients and not message.metadata.message_type.startswith("train.secagg"):
         raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
     client = _memory.client(context)
-    arrays = message.content["arrays"]
-    if not isinstance(arrays, ArrayRecord):
-        raise ValueError("the server's message has no arrays")
-    w = wire.unpack(arrays["model"])
-    # The whole check, which says what is wrong, takes half as long as this client's step.
-    if w.shape != (client.parameters,) or w.dtype != np.float64 or not w @ w < _LARGEST_SQUARE:
-        wire.check_reals(w, "the server's model", (client.parameters,))
+    w = _model(message, client)
     server_round = int(message.content["order"]["round"])  # type: ignore[arg-type]
     if client.node.simulated:
         rng = generator(run.seed, "batch", client.node.partition, server_round)
@@ -132,14 +219,27 @@ def _update(message: Message, context: Context) -> Array:
     return clipped(found, w, config.norm_bound)
 
 
+def _model(message: Message, client: _Client) -> Array:
+    """Return the server's model (M,), checked."""
+    arrays = message.content["arrays"]
+    if not isinstance(arrays, ArrayRecord):
+        raise ValueError("the server's message has no arrays")
+    w = wire.unpack(arrays["model"])
+    # The whole check, which says what is wrong, takes half as long as this client's step.
+    if w.shape != (client.parameters,) or w.dtype != np.float64 or not w @ w < _LARGEST_SQUARE:
+        wire.check_reals(w, "the server's model", (client.parameters,))
+    return w
+
+
 def _permit(config: ServerGraphConfig, context: Context) -> None:
     policy = Policy.from_node_config(context.node_config)
     policy.permit(config.privacy)
-    if math.isfinite(policy.max_epsilon):
+    if math.isfinite(policy.max_epsilon) and not config.sums:
         raise PrivacyRefused(
-            f"this device has a budget (max-epsilon {policy.max_epsilon:g}); in server-graph the "
-            "servers add the noise, so a device can count nothing against it. To take "
-            "part by secure sums alone, set require-privacy=true in place of max-epsilon"
+            f"this device has a budget (max-epsilon {policy.max_epsilon:g}); with release='each' "
+            "the servers add the noise, so a device can count nothing against it. It takes part in "
+            "noisy sums (privacy='sound', release='sum'); to take part by secure sums alone, set "
+            "require-privacy=true in place of max-epsilon"
         )
     if policy.require_privacy:
         _permit_settings(config)
@@ -154,7 +254,9 @@ def _permit_settings(config: ServerGraphConfig) -> None:
             "secure-aggregation='on'"
         )
     for name, (low, high) in RANGES.items():
-        value = getattr(config, name)
+        value = config.bound if name == "clip" else getattr(config, name)
+        if config.sums and name != "clip":
+            continue  # with noise in sums a device takes no step, and servers add no noise
         if not low <= value <= high:
             raise PrivacyRefused(
                 f"this device takes {name.replace('_', '-')} from {low:g} to {high:g}: {value:g}"

@@ -11,6 +11,9 @@ from strategies.topology.rules import check_rule
 
 NOISY_METHODS = ("hybrid", "iid", "masked")
 LOSSES = ("logistic", "least-squares")
+# With noise in sums, where clip = 0 is set: about the gradient of a sample with features of unit
+# scale near the minimum.
+DEFAULT_CLIP = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,10 @@ class ServerGraphConfig(StudyConfig):
     step : mu
     batch : samples a gradient; 0 is all of a client's
     local_steps : gradient steps a round
-    clip : B, largest norm of one sample's gradient; 0 does not clip
+    clip : B, largest norm of one sample's gradient; 0 does not clip, but with noise in sums, which
+        need a bound, is `DEFAULT_CLIP`
+    average : with noise in sums, of the last rounds the share whose models the result is the mean
+        of; 0 takes the last model
     sigma : sigma_g, standard deviation of the servers' Laplace noise
     ridge : rho, of (rho / 2) |w|^2 in the loss
     loss : ``logistic``, ``least-squares``, or the dotted name of a class (see `losses`)
@@ -59,6 +65,7 @@ class ServerGraphConfig(StudyConfig):
     batch: int = 10
     local_steps: int = 1
     clip: float = 0.0
+    average: float = 0.5
     sigma: float = 0.2
     ridge: float = 0.01
     loss: str = "logistic"
@@ -84,8 +91,10 @@ class ServerGraphConfig(StudyConfig):
         self.positive("step")
         self.at_least("batch", 0)
         self.at_least("local_steps", 1)
-        for name in ("clip", "sigma", "ridge", "spread"):
+        for name in ("clip", "sigma", "ridge", "spread", "average"):
             self.at_least(name, 0.0)
+        if self.average > 1.0:
+            raise ConfigError(f"average={self.average}: a share of the rounds, at most 1")
         # Also what the sensitivity in `release` rests on: a step must not drive two models apart.
         if self.step * self.ridge > 2.0:
             raise ConfigError(
@@ -104,12 +113,18 @@ class ServerGraphConfig(StudyConfig):
         self._check_robust()
 
     def _check_privacy(self) -> None:
-        if self.privacy == "none":
+        if self.held_out and not self.sums:
+            raise ConfigError(
+                f"held-out={self.held_out}: the score is a noisy sum of its own; it needs "
+                "privacy='sound' with release='sum'"
+            )
+        if self.privacy == "none" or self.sums:
             return
         if self.method not in ("hybrid", "iid") or self.sigma <= 0.0 or self.clip <= 0.0:
+            why = f" (no noise in sums: {self.sum_obstacle()})" if self.privacy == "sound" else ""
             raise ConfigError(
                 f"privacy={self.privacy!r}: epsilon is of the noise between servers and needs "
-                "method hybrid or iid, sigma > 0, and clip > 0, which bounds a gradient (B)"
+                f"method hybrid or iid, sigma > 0, and clip > 0, which bounds a gradient (B){why}"
             )
         if self.privacy == "sound" and self.failures and self.on_server_loss == "rehome":
             raise ConfigError(
@@ -132,16 +147,48 @@ class ServerGraphConfig(StudyConfig):
                 f"{FEWEST} nobody can tell the liar; use fewer servers or more clients"
             )
 
+    def sum_obstacle(self) -> str:
+        """Return why noise cannot go into the servers' secure sums; nothing if it can."""
+        if few := self.few_for_a_sum():
+            return few
+        if self.secure_aggregation == "off":
+            return "secure-aggregation='off' tells servers every single update"
+        if self.local_steps > 1:
+            return (
+                f"local-steps={self.local_steps}: later steps depend on a record in ways that clip "
+                "does not bound; use local-steps=1 and more rounds"
+            )
+        own = self.clients // (1 if self.method == "fedavg" else max(self.servers, 1))
+        asked = min(self.sample or own, own)
+        if asked < FEWEST:
+            return (
+                f"a server asks {asked} of its clients, and a secure sum needs {FEWEST}; use fewer "
+                "servers, more clients, or sample=0"
+            )
+        return ""
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether a device makes a model of its own from its samples and the private one."""
+        return self.sums
+
+    @property
+    def bound(self) -> float:
+        """The largest norm of one sample's gradient; 0 where it is not bounded."""
+        return self.clip or (DEFAULT_CLIP if self.sums else 0.0)
+
     @property
     def masks_clients(self) -> bool:
         """Whether clients' updates reach their server by secure aggregation."""
+        if self.sums:
+            return True
         if self.secure_aggregation == "auto":
             return self.method in ("hybrid", "masked")
         return self.secure_aggregation == "on"
 
     @property
     def clear_updates(self) -> bool:
-        """Whether a server sees its clients' updates one by one: the noise is between servers."""
+        """Whether a server sees its clients' updates one by one."""
         return not self.masks_clients
 
     def sample_counts(self) -> list[int]:

@@ -1,14 +1,37 @@
-"""What servers of server-graph tell each other, and what that costs in privacy.
+"""What server-graph releases, and what that costs in privacy.
 
-Server m's messages to the others are y_{m,i} = psi_{m,i} + g_{m,i}, Laplace noise of scale
-b = sigma_g / sqrt(2) on every coordinate (``hybrid``: one draw for all; ``iid``: one an edge).
+**Noise in sums** (``privacy = "sound"`` with ``release = "sum"``, its default). Clients add shares
+of noise to what their server learns as a secure sum; sensitivity, noise and releases are proven in
+`private`, shares in `privacy.mechanisms.shares`, the account of many rounds with batches drawn in
+secret in `privacy.accounting.sampled`. ``epsilon`` is what the whole run spends at most on one
+client's record, and grows as the root of the rounds.
+
+    Neighbouring: one record of one client replaced; numbers of records are public.
+    Adversary: everyone together but the client and those whose noise it counts on: its own server,
+        all other servers, whoever reads messages, models or the kept result. All of that is
+        computed from the noisy sums. The servers may choose models and settings as they like: what
+        a record moves is bounded whatever they are, and rounds that were chosen knowing the ones
+        before compose.
+    Why all rounds compose: given all sums so far, the next is a Gaussian release of ratio r with a
+        batch drawn anew, for the clients of one server; the sums of other servers do not depend on
+        the record. A record is in one client's data, and that client in one sum a round, also
+        where it is re-homed.
+    Trusted: that as many other clients of the same sum as the device counts on add their share
+        and keep it to themselves (`apps.common.private.noisy_sum`); that batches stay secret.
+    Not credited: which clients a server asks (``sample``). The server draws them.
+    Not covered: numbers of samples and what else enrolment tells; who takes part when; how long a
+        device takes.
+
+**Noise between servers** (``release = "each"``, and ``paper``). Server m's messages to the others
+are y_{m,i} = psi_{m,i} + g_{m,i}, Laplace noise of scale b = sigma_g / sqrt(2) on every coordinate
+(``hybrid``: one draw for all; ``iid``: one an edge).
 
 The paper's Theorem 2 has epsilon(i) = sqrt(2) mu B (1 + i) i / sigma_g, from the sensitivity
 |psi_j - psi'_j| <= 2 mu B j (26) and the sum over rounds. Laplace noise answers to the **l1** norm,
 where (26) is an l2 bound: in M dimensions the same argument gives sqrt(M) times that. B bounds a
 gradient only if it is enforced: ``clip`` does, sample by sample.
 
-``sound``  Neighbouring: all data of one client of m replaced. With ``hybrid`` the others' states
+``each``   Neighbouring: all data of one client of m replaced. With ``hybrid`` the others' states
     depend on m's data through y_m alone. For a fixed transcript y_{m,1..i} two data sets give
     noises with g_j - g'_j = psi'_j - psi_j, and models with w_j - w'_j = psi_j - psi'_j, because
     the own combination takes the noise back: w_m = psi_m - (1 - a_mm) y_m + what others sent. E
@@ -136,6 +159,50 @@ def statement(config: ServerGraphConfig, simulated: bool = True) -> dict[str, st
         "secure_aggregation": masked,
         "enrolment": ENROLMENT,
     }
+
+
+def sum_statement(config: ServerGraphConfig, simulated: bool = True) -> dict[str, str]:
+    """Return what a run with noise in sums claims, for the ledger and the report."""
+    claim = (
+        f"epsilon at delta = {config.delta:g} for all that servers ever learn from a client, its "
+        "own server included, and so for all models, for what servers tell each other and for the "
+        "kept result, which are computed from it."
+    )
+    if simulated:
+        claim = (
+            "Simulated: noise comes from the seed and protects nobody; this is what devices would "
+            f"spend. {claim}"
+        )
+    batch = (
+        "Batches are drawn in secret on the device, each sample by itself, and count as such. "
+        if config.batch
+        else ""
+    )
+    return {
+        "claim": f"{claim} {batch}".strip(),
+        "adversary": "Everybody but the client and the other clients of its sum whose noise it "
+        "counts on; servers may choose models and settings.",
+        "neighbouring": "One record of one client replaced; numbers of records are public.",
+        "not_covered": "Clients that were counted on and did not add their noise, or told it; when "
+        "a client takes part, and how long it takes; the number of its records.",
+        "secure_aggregation": "Clients added their share of the noise and masked: their server "
+        "learned one noisy sum a round. A sum opens only where all but "
+        f"{config.dropout:.0%} of its clients are in it, and {config.colluding:.0%} of them may "
+        "work with the server.",
+        "enrolment": ENROLMENT,
+        **({"personal": _GATHERED if simulated else _KEPT_AT_HOME} if config.at_home else {}),
+    }
+
+
+_GATHERED = (
+    "Clients made models of their own from their raw samples and the private model. In this "
+    "simulation they were gathered for evaluation (personal in result.npz); on devices they stay "
+    "there, and nothing of them is sent."
+)
+_KEPT_AT_HOME = (
+    "Every device was sent the private model and may have made one of its own from it, which is in "
+    "its state folder; nothing of it was sent."
+)
 
 
 def warnings(

@@ -18,9 +18,12 @@ from strategies.core.base import Client
 from strategies.core.checkpoint import Checkpoint
 from strategies.server_graph.noise import ServerNoise
 from strategies.server_graph.strategy import ServerGraph
+from strategies.server_graph.sums import NoisySums
 
 from .build import build_strategy
+from .closing import close
 from .config import ServerGraphConfig
+from .forecast import sum_warnings
 from .losses import loss_by_name, start
 from .release import statement, warnings
 from .report.page import export_graphs, sections
@@ -50,8 +53,11 @@ def main(grid: Grid, context: Context) -> None:
     strategy.evaluate = partial(deviations, config, run.seed, strategy)
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
-        run.result.ledger = _ledger(config, strategy, noise.simulated)
-        _fill(run.result, config, run.seed, strategy)
+        if isinstance(strategy, NoisySums):
+            close(run.result, config, run.seed, strategy, grid)
+        else:
+            run.result.ledger = _ledger(config, strategy, noise.simulated)
+            _fill(run.result, config, run.seed, strategy)
     run.write_report(sections, export_graphs)
 
 
@@ -66,6 +72,13 @@ def _enrolled(
     # The seed may make noise only where there is nobody to protect.
     simulated = result.engine in _SIMULATORS and all(client.simulated for client in clients)
     noise.decide(simulated)
+    if isinstance(strategy, NoisySums):
+        strategy.first_model = start(loss_by_name(config.loss), len(clients[0].variables))
+        for note in sum_warnings(config, clients, strategy.first_model.size):
+            log.warning(note)
+            result.notes.append(note)
+        log.info("servers: %s", strategy.servers.topology.describe())
+        return
     if not simulated:
         strategy.epsilons = lambda server_round, size: {}  # of one process none is true
     strategy.first_model = start(loss_by_name(config.loss), len(clients[0].variables))

@@ -20,20 +20,27 @@ from numpy.typing import NDArray
 
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
-from strategies.core.base import Client, RoundPlan
+from privacy.mechanisms.shares import Share, plan_share, simulated_sum_noise
+from strategies.core.base import Client, RoundPlan, Row
 from strategies.core.robust import Robust, clipped_rows
+from strategies.core.secure import expected_noisers
 from strategies.server_graph.exchange import servers
 from strategies.server_graph.post import Post
+from strategies.server_graph.strategy import ServerGraph
+from strategies.server_graph.sums import NoisySums
 from strategies.topology.graph import Topology
 
 from .build import build_strategy
 from .config import LOSSES, ServerGraphConfig
 from .data import synthetic_table
 from .losses import loss_by_name
+from .private import GRADIENTS, Terms, clipped_mean, draw_batch, held_out_rows
 from .problem import Rows, draw_batches, local_steps
 from .truth import distances, true_model
 
 Array = NDArray[np.float64]
+
+FRACTION_BITS = 32  # of `SecureSum`
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ class Simulation:
     models : (P, M)
     truth : (M,) the minimiser over the clients of the last round
     topology : the servers' graph
+    epsilon : what the client that spent most has spent, with noise in sums; else 0
     """
 
     msd: Array
@@ -55,10 +63,16 @@ class Simulation:
     models: Array
     truth: Array
     topology: Topology
+    epsilon: float = 0.0
 
 
-def simulate(config: ServerGraphConfig, seed: int, rounds: int | None = None) -> Simulation:
+def simulate(
+    config: ServerGraphConfig, seed: int, rounds: int | None = None, *, shares: bool = True
+) -> Simulation:
     """Run the study's arithmetic on its synthetic data; ``rounds`` in place of the setting.
+
+    With noise in sums every client's share is drawn, as in a run. Without ``shares`` the noise of a
+    sum is one draw of the same law, which is faster.
 
     Raises
     ------
@@ -77,8 +91,8 @@ def simulate(config: ServerGraphConfig, seed: int, rounds: int | None = None) ->
     strategy = build_strategy(config, seed, arguments, masks=False)
     strategy.clients = data.clients(strategy.servers.topology.servers)
     strategy.begin(strategy.clients)
-    loss, terms = loss_by_name(config.loss), (config.step, config.ridge, config.clip)
     found, known = np.empty((3, last)), dict[bytes, Array]()
+    learn = partial(_noisy_round, shares) if isinstance(strategy, NoisySums) else _open_round
 
     def truth(server_round: int) -> Array:
         homes = strategy.homes_in(server_round)
@@ -89,16 +103,78 @@ def simulate(config: ServerGraphConfig, seed: int, rounds: int | None = None) ->
         return known[homes.tobytes()]
 
     for i in range(1, last + 1):
-        chosen = np.array(strategy.participants(i), dtype=np.intp)
-        begin = strategy.models[strategy.homes_in(i)[chosen]]
-        rows = data.rows(i, chosen)
-        models = local_steps(loss, begin, data.X, data.y, *terms, rows, chosen)
-        models = clipped_rows(models, begin, config.norm_bound)
-        row = strategy.update(i, dict(zip(chosen.tolist(), models, strict=True)))
+        row = learn(config, data, strategy, i)
         row |= distances(strategy.models[strategy.up(i)], truth(i))
         found[:, i - 1] = row["msd"], row["msd-servers"], row["disagreement"]
-    end = strategy.models, truth(max(last, 1)), strategy.servers.topology
-    return Simulation(found[0], found[1], found[2], *end)
+    models = strategy.result if isinstance(strategy, NoisySums) else strategy.models
+    end = models, truth(max(last, 1)), strategy.servers.topology
+    return Simulation(found[0], found[1], found[2], *end, row.get("epsilon", 0.0) if last else 0.0)
+
+
+def _open_round(
+    config: ServerGraphConfig, data: _Federation, strategy: ServerGraph, server_round: int
+) -> Row:
+    """Let all clients that take part make their steps, and the servers theirs."""
+    chosen = np.array(strategy.participants(server_round), dtype=np.intp)
+    begin = strategy.models[strategy.homes_in(server_round)[chosen]]
+    rows, loss = data.rows(server_round, chosen), loss_by_name(config.loss)
+    terms = config.step, config.ridge, config.clip
+    models = local_steps(loss, begin, data.X, data.y, *terms, rows, chosen)
+    models = clipped_rows(models, begin, config.norm_bound)
+    return strategy.update(server_round, dict(zip(chosen.tolist(), models, strict=True)))
+
+
+def _noisy_round(
+    shares: bool,
+    config: ServerGraphConfig,
+    data: _Federation,
+    strategy: ServerGraph,
+    server_round: int,
+) -> Row:
+    """Add up all clients' clipped gradients by server, with every client's share of the noise."""
+    assert isinstance(strategy, NoisySums)
+    terms, loss = Terms.of(config), loss_by_name(config.loss)
+    chosen = np.array(strategy.participants(server_round), dtype=np.intp)
+    homes = strategy.homes_in(server_round)[chosen]
+    taken, expected = data.taken(terms, server_round, chosen)
+    begin = strategy.models[homes]
+    u = clipped_mean(loss, begin, data.X[chosen], data.y[chosen], terms.clip, taken, expected)
+    words = np.rint(u * 2.0**FRACTION_BITS)  # as the ring has them; noise is of such steps
+    counts = np.bincount(homes, minlength=len(strategy.models))
+    laws: dict[tuple[Share, int], list[int]] = {}
+    for server in np.flatnonzero(counts).tolist():
+        deviation = strategy.deviation(server_round, server)
+        m = expected_noisers(int(counts[server]), config.dropout, config.colluding)
+        here = np.flatnonzero(homes == server).tolist()
+        for place in here:
+            k = int(chosen[place])
+            n = strategy.clients[k].count
+            sensitivity, sampling = terms.sensitivity(n), terms.rates(n).sampling
+            share = _share(sensitivity / deviation, sensitivity, u.shape[1], m, sampling < 1.0)
+            number = strategy.count(k, share.ratio, sampling)
+            if shares:
+                source = generator(data.seed, f"sum noise {GRADIENTS}", k, number)
+                words[place] += share.draw(source)
+        laws.setdefault((share, len(here)), []).append(here[0])
+    if not shares:
+        for place, ((share, size), places) in enumerate(laws.items()):
+            source = generator(data.seed, "noise of sums", place, server_round)
+            together = replace(share, size=share.size * len(places))
+            drawn = simulated_sum_noise(source, together, size) / share.grid
+            words[places] += drawn.reshape(len(places), -1)
+    totals = np.zeros_like(strategy.models)
+    np.add.at(totals, homes, words)
+    return strategy.advance(server_round, totals * 2.0**-FRACTION_BITS, counts.astype(np.float64))
+
+
+@lru_cache(maxsize=1024)
+def _learning_rows(samples: int, kept_back: int, seed: int) -> NDArray[np.intp]:
+    return np.flatnonzero(~held_out_rows(samples, kept_back, seed))
+
+
+@lru_cache(maxsize=256)
+def _share(ratio: float, sensitivity: float, size: int, noisers: int, sampled: bool) -> Share:
+    return plan_share(FRACTION_BITS, ratio, sensitivity, size, noisers, sampled=sampled)
 
 
 @dataclass(frozen=True)
@@ -132,7 +208,7 @@ class _Federation:
     """
 
     def __init__(self, config: ServerGraphConfig, seed: int) -> None:
-        self._config, self._seed = config, seed
+        self._config, self.seed = config, seed
         self._counts = config.sample_counts()
         self.X = np.zeros((config.clients, max(self._counts), config.features))
         self.y = np.zeros(self.X.shape[:2])
@@ -140,6 +216,23 @@ class _Federation:
             table = synthetic_table(config, seed, k)
             self.X[k, :n], self.y[k, :n] = table.X, table.y
         self._rows: dict[tuple[int, bytes], Rows] = {}
+
+    def taken(
+        self, terms: Terms, server_round: int, chosen: NDArray[np.intp]
+    ) -> tuple[NDArray[np.bool_], Array]:
+        """Return which samples (C, N) come into batches drawn in secret, and their sizes (C,)."""
+        taken = np.zeros((chosen.size, self.X.shape[1]), dtype=bool)
+        expected = np.empty(chosen.size)
+        for place, k in enumerate(chosen.tolist()):
+            n = self._counts[k]
+            kept, rates = _learning_rows(n, terms.kept_back(n), self.seed), terms.rates(n)
+            expected[place] = rates.expected
+            if rates.sampling >= 1.0:
+                taken[place, kept] = True
+                continue
+            source = generator(self.seed, "batch", k, server_round)
+            taken[place, kept] = draw_batch(kept.size, rates.sampling, source)
+        return taken, expected
 
     def clients(self, count: int) -> list[Client]:
         """Return the clients as they would enrol with ``count`` servers."""
@@ -158,7 +251,7 @@ class _Federation:
             width = min(config.batch or most, most)
             rows = np.full((config.local_steps, chosen.size, width), -1, dtype=np.int64)
             for place, k in enumerate(chosen.tolist()):
-                source = generator(self._seed, "batch", k, server_round)
+                source = generator(self.seed, "batch", k, server_round)
                 batch = draw_batches(self._counts[k], config.batch, config.local_steps, source)
                 rows[:, place, : batch.shape[1]] = batch
             self._rows[key] = rows

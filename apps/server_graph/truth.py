@@ -49,6 +49,27 @@ def _minimiser(
     return minimiser(loss_by_name(config.loss), list(groups.values()), config.ridge)
 
 
+def alone(
+    config: ServerGraphConfig, seed: int, clients: Sequence[Client], truth: Vector
+) -> float | None:
+    """Return how far clients' own minimisers are from w^o, mean power in dB; None if unknown.
+
+    That is what each would learn from its raw samples without any federation.
+    """
+    partitions = {client.partition for client in clients}
+    if not all(client.synthetic and 0 <= client.partition < config.clients for client in clients):
+        return None
+    loss, power = loss_by_name(config.loss), 0.0
+    for partition in sorted(partitions):
+        table = synthetic_table(config, seed, partition)
+        try:
+            own = minimiser(loss, [[(table.X, table.y)]], config.ridge)
+        except ValueError:  # too few samples for a minimiser
+            return None
+        power += float(np.sum((own - truth) ** 2)) / len(partitions)
+    return _decibel(power)
+
+
 def deviations(
     config: ServerGraphConfig, seed: int, strategy: ServerGraph, state: Mapping[str, Any]
 ) -> dict[str, float]:

@@ -30,7 +30,7 @@ Neighbours: the caller's, who states D. Not covered: that m clients are honest a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -85,6 +85,17 @@ class Share:
     def sensitivity(self) -> float:
         """What is divided by `sigma` to get `ratio`, in the units of the statistic."""
         return self.ratio * self.sigma
+
+    def counting_on(self, few: int) -> Share:
+        """Return a wider share, for a client that counts on ``few`` where others count on more.
+
+        The others' shares stay as they are, s^2 each, so this client's makes up for those it does
+        not count on: (m - few + 1) s^2 + (few - 1) s^2 = m s^2. With ``few = 1`` it is all of it.
+        """
+        if not 1 <= few <= self.noisers:
+            raise ValueError(f"few={few}: must be from 1 to {self.noisers}")
+        own = math.sqrt(self.noisers - few + 1) * float(self.steps)
+        return replace(self, steps=Fraction(math.ceil(own * 1024.0), 1024), noisers=1)
 
     def draw(self, source: ByteSource) -> Integers:
         """Return the noise (d,) of one client, in steps."""

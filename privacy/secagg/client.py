@@ -51,7 +51,7 @@ log = logging.getLogger("trellis.device")
 class Noisers(Protocol):
     """Says how many clients' noise is in a sum, see `Member.noisers`."""
 
-    def __call__(self, colluding: float = 0.0, *, anyone: bool = False) -> int:
+    def __call__(self, colluding: float = 0.0, *, anyone: bool = False, owner: bool = True) -> int:
         """Return that number."""
         ...
 
@@ -61,8 +61,11 @@ class Noise(Protocol):
 
     def __call__(
         self, noisers: Noisers, fraction_bits: int, size: int
-    ) -> tuple[NDArray[np.int64], RecordDict]:
-        """Return the noise (size,) in units of the ring, and what to tell of it in the clear."""
+    ) -> tuple[NDArray[np.int64], RecordDict, bytes]:
+        """Return the noise (size,) in units of the ring, what to tell of it, and its terms.
+
+        Terms are bytes that all clients of the sum must have alike.
+        """
         ...
 
 
@@ -106,7 +109,8 @@ def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -
         try:
             member = Member(_load(context), policy_of(context))
             # Before anything is computed from data: a round that cannot be must cost nothing.
-            member.begin(order, shared_hash(message.content, order.personal))
+            told_alike = shared_hash(message.content, order.personal, context.run_config)
+            member.begin(order, told_alike)
         except NoSuchSession:
             # No refusal: the server is to make a new session, and nothing was looked at.
             return Message(_record(NoSession()), reply_to=message)
@@ -114,7 +118,8 @@ def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -
         clear, noise = dict(mine.clear), None
         if mine.noise is not None:
             size = layout_size(layout_of(mine.arrays))
-            noise, told = mine.noise(member.noisers, order.fraction_bits, size)
+            noise, told, terms = mine.noise(member.noisers, order.fraction_bits, size)
+            member.bind(terms)
             clear |= dict(told)
         if reserved := {RECORD, VECTOR} & set(clear):
             raise ValueError(f"a clear record must not be called {' or '.join(sorted(reserved))}")
@@ -138,12 +143,18 @@ def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -
         return _answer(member, message, context, member.unmask(_read(Question, message)))
 
 
-def shared_hash(content: RecordDict, personal: Collection[str] = ()) -> bytes:
-    """Return the hash (32 bytes) of a payload without its personal records.
+def shared_hash(
+    content: RecordDict,
+    personal: Collection[str] = (),
+    run_config: Mapping[str, object] | None = None,
+) -> bytes:
+    """Return the hash (32 bytes) of a payload without its personal records, and of the run config.
 
     Of what a client reads: names, types, shapes and bytes of arrays; names and values of the rest.
     """
     whole = hashlib.sha256(joined("trellis secagg 2", "payload"))
+    for key, setting in sorted((run_config or {}).items()):
+        whole.update(joined("setting", key, type(setting).__name__, repr(setting)))
     for name in sorted(set(content) - set(personal)):
         record = content[name]
         whole.update(joined(type(record).__name__, name, len(record)))

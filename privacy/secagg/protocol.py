@@ -287,7 +287,7 @@ class Member:
             )
         return order.threshold
 
-    def noisers(self, colluding: float = 0.0, *, anyone: bool = False) -> int:
+    def noisers(self, colluding: float = 0.0, *, anyone: bool = False, owner: bool = True) -> int:
         """Return how many clients' noise, its own included, is in any sum of this round that opens.
 
         Parameters
@@ -295,16 +295,26 @@ class Member:
         colluding : share of the clients that the run declares as the server's; the larger of this
             and the owner's counts, rounded down to whole clients
         anyone : count on every client that takes part, whatever the owner says: in a simulation
+        owner : whether the owner's doubt counts. Without it, and with ``anyone``: the most that any
+            honest client counts on, whose share of the noise is the smallest
         """
         state, count_on = self.state, "anyone" if anyone else self.policy.count_on
         if count_on == "nobody" or (count_on == "signed" and self.policy.trusted is None):
             return 1
         clients = len(state.participants) // 4
-        bad = math.floor(max(colluding, self.policy.colluding) * clients + 1e-9)
+        doubt = max(colluding, self.policy.colluding) if owner else colluding
+        bad = math.floor(doubt * clients + 1e-9)
         complete = len(state.peers) // 4 == clients - 1
         if not complete or bad >= 2 * state.threshold - clients - 1:
             return 1
         return max(1, state.stay - bad)
+
+    def bind(self, terms: bytes) -> None:
+        """Bind the round to what all participants must also have alike, before `mask`."""
+        state = self.state
+        if not state.context or state.stage != Stage.ORDER:
+            raise Refused("no round was begun, or its vector was already masked")
+        state.context = hashlib.sha256(joined("terms", state.context, terms)).digest()
 
     def mask(
         self, arrays: Mapping[str, Reals], noise: NDArray[np.int64] | None = None

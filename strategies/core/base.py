@@ -154,6 +154,10 @@ class StudyStrategy(Strategy, Generic[Reply]):
     def forget(self, client: int) -> None:
         """Drop what is kept of a client that is left out from now on."""
 
+    def sum_group(self, client: int) -> int:
+        """Return a number that clients share whose replies are summed together."""
+        return 0
+
     # --- the run -----------------------------------------------------------------------------
 
     def run(self, grid: Grid, *, resume: bool = False) -> None:

@@ -75,6 +75,7 @@ class SecureAnswers:
     clear : what survivors sent in the clear, by client
     sent : what came in the clear with any masked vector, opened or not, in order: releases among it
         are made, whatever became of the sum
+    counted : in a noisy sum, how many clients' noise one counts on that trusts as the run does
     error : why there is no sum; empty where there is one
     """
 
@@ -83,6 +84,7 @@ class SecureAnswers:
     failures: dict[int, str] = field(default_factory=dict)
     clear: dict[int, RecordDict] = field(default_factory=dict)
     sent: list[tuple[int, RecordDict]] = field(default_factory=list)
+    counted: int = 1
     error: str = ""
     bytes_up: int = 0
     bytes_down: int = 0
@@ -361,6 +363,8 @@ class SecureSum:
                 stay=stay,
             )
             group.answers.error, group.answers.clear = "", {}
+            bad = math.floor(self.colluding * len(group.left) + 1e-9)
+            group.answers.counted = max(1, stay - bad)
 
         groups = list(groups)
         each(begin)

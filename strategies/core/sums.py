@@ -35,6 +35,16 @@ def add_up(replies: Sequence[Summands], names: Iterable[str]) -> Summands:
     return {name: np.sum([reply[name] for reply in replies], axis=0) for name in names}
 
 
+def added(event: PrivacyEvent, counted: int) -> float:
+    """Return the variance of the noise that one client added to a sum.
+
+    ``counted`` is how many it would count on if it trusted as the run does: one that counts on
+    fewer adds the shares of the others itself (`privacy.mechanisms.shares.Share.counting_on`).
+    """
+    most = max(counted, event.noisers)
+    return event.sigma**2 * (most - event.noisers + 1) / most
+
+
 def noise_in(found: SecureAnswers) -> float:
     """Return the standard deviation of the noise in an entry of a sum, by its clients' own word.
 
@@ -46,7 +56,7 @@ def noise_in(found: SecureAnswers) -> float:
             if key.startswith("privacy.") and isinstance(record, ConfigRecord):
                 event = PrivacyEvent.from_record(dict(record))
                 if event.mechanism == "summed-gaussian":
-                    variance += event.sigma**2 / event.noisers
+                    variance += added(event, found.counted)
     return math.sqrt(variance)
 
 

@@ -26,13 +26,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from strategies.core import wire
 from strategies.core.base import BadReply, Client, Row, StudyError
 from strategies.core.exchange import exchange
+from strategies.core.one_sum import PERSONAL
 from strategies.core.sums import Summands, SumStrategy
 
 from .embeddings import Embeddings, Released, ReleaseTerms, read_embeddings
@@ -68,6 +69,7 @@ class FederatedGnn(SumStrategy):
     ----------
     start : called with the clients once they are enrolled
     every : s, rounds between two releases of embeddings; 0 releases after the last round only
+    at_home : send every client the final weights, for a model of its own that stays with it
     """
 
     def __init__(
@@ -75,11 +77,14 @@ class FederatedGnn(SumStrategy):
         *args: Any,
         start: Callable[[Sequence[Client]], GnnStart],
         every: int = 0,
+        at_home: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.start_of = start
         self.every = every
+        self.at_home = at_home
+        self.personal_results: dict[int, dict[str, float]] = {}
 
     per_count = ("weights",)
 
@@ -167,14 +172,23 @@ class FederatedGnn(SumStrategy):
         super().run(grid, resume=resume)
         rows = self.progress.rows
         last = int(rows[-1]["round"])
+        self.trained(grid, last)
         if self.asked_in != last:
             self.release(grid, last)
             rows[-1] |= self._released_row(last)
-            if not self.released.sizes.size:
-                reasons = {i: c.last_failure for i, c in enumerate(self.clients)}
-                raise StudyError(f"no client released an embedding. {self._reasons(reasons)}")
+            self._need_embeddings()
             if self.checkpoint:
                 self.checkpoint.save(self._snapshot(last))
+        if self.at_home:
+            self.deliver(grid, last)
+
+    def trained(self, grid: Grid, server_round: int) -> None:
+        """Do what is to be done between the last round and the release."""
+
+    def _need_embeddings(self) -> None:
+        if not self.released.sizes.size:
+            reasons = {i: c.last_failure for i, c in enumerate(self.clients)}
+            raise StudyError(f"no client released an embedding. {self._reasons(reasons)}")
 
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Train for a round; release embeddings where it is the time for that."""
@@ -228,6 +242,30 @@ class FederatedGnn(SumStrategy):
         if good:  # otherwise a resumed run asks again
             self.asked_in = server_round
         return good
+
+    # --- what stays with the clients ---------------------------------------------------------
+
+    def deliver(self, grid: Grid, server_round: int) -> None:
+        """Send every client the final weights; take what simulated ones tell of their own model.
+
+        A device's reply says nothing: its own result stays with it.
+        """
+        asked = {
+            client: Message(
+                self.payload(server_round, client), known.node_id, PERSONAL, group_id="personal"
+            )
+            for client, known in enumerate(self.clients)
+            if not known.left_out
+        }
+        answers = exchange(grid, asked, self.plan.timeout)
+        for client, content in answers.content.items():
+            told = content.get("summary")
+            if self.clients[client].simulated and isinstance(told, MetricRecord):
+                numbers = {key: float(value) for key, value in told.items()}  # type: ignore[arg-type]
+                self.personal_results[client] = numbers
+        self._note_failures(server_round, answers)
+        self.progress.bytes_up += answers.bytes_up
+        self.progress.bytes_down += answers.bytes_down
 
     # --- checkpoints -------------------------------------------------------------------------
 

@@ -71,6 +71,24 @@ def fused_value(x: Matrix, lambda1: float, lambda2: float) -> float:
     return float(lambda1 * np.sum(np.abs(x)) + lambda2 * differences)
 
 
+def weighted_penalty(weights: Matrix, off_diagonal: NDArray[np.intp]) -> Penalty:
+    """Return the penalty lambda1 sum_jk weights_jk |x_jk| of clients apart, lambda2 unused.
+
+    Parameters
+    ----------
+    weights : (m,) or (K, m) >= 0, packed as the matrices are
+    off_diagonal : which of them `Penalty.value` is given
+    """
+
+    def prox(b: Matrix, lambda1: float, lambda2: float) -> Matrix:
+        return b - np.clip(b, -lambda1 * weights, lambda1 * weights)
+
+    def value(x: Matrix, lambda1: float, lambda2: float) -> float:
+        return float(lambda1 * np.sum(np.abs(x) * weights[..., off_diagonal]))
+
+    return Penalty(prox, value)
+
+
 def connected(b: Matrix, penalty: Penalty, lambda1: float, lambda2: float) -> NDArray[np.bool_]:
     """Return which pairs must lie in one block, from ``b`` = w_i S_i at every pair (K, m).
 

@@ -37,7 +37,7 @@ def says(capsys, *arguments, code=0):
 
 
 def test_an_owner_reads_the_policy_the_ledger_and_the_log(node, tmp_path, capsys):
-    good = enrol(node, privacy="sound", epsilon=0.5)
+    good = enrol(node, privacy="sound", release="each", epsilon=0.5)
     bad = enrol(node, privacy="none")
     state = tmp_path / "state"
     for path in (node["policy"], state):

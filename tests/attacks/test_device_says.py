@@ -27,6 +27,9 @@ SAYS = "<class 'privacy.device.codes.DeviceError'>:<'device error {}; its owner 
 SAYS += "in the device's log'>"
 
 
+EACH = {"privacy": "sound", "release": "each", "epsilon": 50.0, "clip": 5.0}
+
+
 def run_config(study, settings, seed=1):
     config = config_class(study).from_settings(settings)
     return {"study": study, "seed": seed, "out": "", **config.run_config()}
@@ -227,7 +230,8 @@ def test_updates_in_the_clear_are_refused_where_privacy_is_required(owner, metho
 
 def test_weights_in_the_clear_are_refused_where_privacy_is_required(device):
     node = device(X=np.eye(3))
-    reply = send(node, run_config("gromov-wasserstein", {"privacy": "sound"}))
+    settings = {"privacy": "none", "share-labels": False}
+    reply = send(node, run_config("gromov-wasserstein", settings))
     assert "E4" in reply.content["client"]["refused"]
 
 
@@ -360,7 +364,7 @@ def test_what_runs_in_the_process_makes_no_device_a_simulation(
     node = device(X=np.random.default_rng(0).standard_normal((100, 5)))
     node["policy"] = str(tmp_path / "none.toml")
     mine = {"partition-id": 0, "num-partitions": 1, owned: node[owned], **said}
-    config = run_config("consensus-graph", {"privacy": "sound", "epsilon": 50.0, "clip": 5.0})
+    config = run_config("consensus-graph", EACH)
     reply = send(mine, config | {"data": str(tmp_path)})
     if owned == "data-path":  # no budget was set; what is released is in its ledger
         assert len(json.loads((tmp_path / ".data-trellis" / "ledger.json").read_text())) == 2
@@ -370,6 +374,6 @@ def test_what_runs_in_the_process_makes_no_device_a_simulation(
 
 def test_an_owner_with_a_budget_is_never_simulated(device, tmp_path):
     node = {**device(X=np.random.default_rng(0).standard_normal((100, 5))), "simulation": True}
-    config = run_config("consensus-graph", {"privacy": "sound", "epsilon": 50.0, "clip": 5.0})
+    config = run_config("consensus-graph", EACH)
     assert "E4" in send({**node, "partition-id": 0}, config).content["client"]["refused"]
     assert json.loads((tmp_path / "state" / "ledger.json").read_text())["entries"] == {}

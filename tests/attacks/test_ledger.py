@@ -38,7 +38,9 @@ def test_of_many_processes_on_a_fresh_device_one_gets_the_last_of_the_budget(tmp
 
 
 def enrol(node, settings):
-    config = config_class("consensus-graph").from_settings({"privacy": "sound", **settings})
+    config = config_class("consensus-graph").from_settings(
+        {"privacy": "sound", "release": "each", **settings}
+    )
     run_config = {"study": "consensus-graph", "seed": 1, "out": "", **config.run_config()}
     with LocalGrid(apps.client_app, [node], run_config) as grid:
         messages = [Message(RecordDict(), n, "query.enrol") for n in grid.get_node_ids()]

@@ -69,6 +69,7 @@ def federation(folder: Path, **node: Any) -> list[dict[str, Any]]:
 def run(nodes: list[dict[str, Any]], out: Path, rounds: int = 3, **more: Any) -> dict[str, Any]:
     settings = {
         "privacy": "sound",
+        "release": "each",
         "method": "hybrid",
         "clip": 0.1,
         "sigma": SIGMA,

@@ -1,10 +1,12 @@
 """gromov-wasserstein under sound privacy: one graph decides nothing that a server can see.
 
-As in `test_sound_studies`, against the real handlers on devices. The sums of training are not
-covered by the claim; their names, shapes and weights are.
+As in `test_sound_studies`, against the real handlers on devices, where nothing is trained and where
+training has noise in its sums.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from apps.common.results import RunResult
 from apps.common.runner import make_run_config
 from apps.gromov_wasserstein import client_app as study
 from apps.gromov_wasserstein.model.gnn import build_model, weights
+from privacy.accounting.budget import DeviceLedger, PrivacyRefused
 from sim.grid import LocalGrid, run_local
 from strategies.core import wire
 from tests.apps.device_logs import reasons
@@ -26,9 +29,8 @@ SETTINGS = {
     "clients": 3,
     "classes": 3,
     "rounds": 4,
-    "local-epochs": 1,
-    "secure-aggregation": True,
 }
+TRAINED = {**SETTINGS, "method": "fedavg"}
 SIZES = np.array([4, 3, 5, 4, 3, 4, 5, 3, 4, 4])
 
 
@@ -102,41 +104,116 @@ def test_no_graph_decides_what_a_device_answers(odd, scale, tmp_path):
     assert seen[0] == seen[1]
 
 
+def added(folder, arrays, scale=1.0, settings=TRAINED, **order):
+    """Return what a device with these graphs adds to a sum, before noise and masks."""
+    run_config = make_run_config("gromov-wasserstein", settings)
+    node = device(folder, arrays)
+    with LocalGrid(apps.client_app, [node], run_config):
+        content = RecordDict({"arrays": wire.record({"weights": first_weights(scale)})})
+        content["order"] = study.ConfigRecord({"round": 1, "classes": 3, **order})
+        message = Message(content, 1, "train.secagg_masked")
+        context = Context(abs(hash(folder)), 1, node, RecordDict(), run_config)
+        found = study.summands(message, context)
+    assert found.noise is not None
+    return found.arrays
+
+
 @pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
 @pytest.mark.parametrize("scale", [1.0, 1e99])
-def test_what_a_device_adds_to_sums_has_one_form_and_weight(odd, scale, tmp_path):
+def test_one_graph_moves_what_a_device_adds_by_no_more_than_is_counted(odd, scale, tmp_path):
+    plain, changed = (
+        added(tmp_path / str(number), arrays, scale)["gradient"]
+        for number, arrays in enumerate((graphs(), graphs(**odd)))
+    )
+    assert plain.shape == changed.shape == first_weights().shape
+    assert np.isfinite(plain).all()
+    assert np.linalg.norm(plain - changed) <= 2.0 * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=list(ODD))
+def test_one_graph_moves_a_score_by_one_at_most(odd, tmp_path):
+    settings = {**TRAINED, "held-out": 0.4}
+    plain, changed = (
+        added(tmp_path / str(number), arrays, settings=settings, score=True)["right"]
+        for number, arrays in enumerate((graphs(), graphs(**odd)))
+    )
+    assert plain.shape == changed.shape == (1,)
+    assert abs(plain - changed) <= 1.0
+    assert 0.0 <= plain <= 4.0  # graphs that are held out, of ten
+
+
+def test_a_score_that_was_not_declared_is_refused(tmp_path):
+    with pytest.raises(PrivacyRefused, match="held-out=0"):
+        added(tmp_path, graphs(), score=True)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, TRAINED], ids=["untrained", "trained"])
+def test_no_update_leaves_a_device_in_the_clear(settings, tmp_path):
+    asked = ("train", {"weights": first_weights()}, {"round": 1, "classes": 3})
+    run_config = make_run_config("gromov-wasserstein", settings)
+    (answer,) = ask(run_config, device(tmp_path, graphs()), asked)
+    assert answer.has_error()
+    assert "in the clear" in reasons(tmp_path / "state")[-1]
+
+
+def test_rounds_are_those_of_the_run_and_each_is_asked_for_once(tmp_path):
+    with pytest.raises(ValueError, match="1 to 4"):
+        added(tmp_path, graphs(), round=5)
+    run_config = make_run_config("gromov-wasserstein", TRAINED)
+    node = device(tmp_path, graphs(), **{"count-noise-of": "anyone"})
+    state = RecordDict()
+
+    def noise(server_round):
+        content = RecordDict({"arrays": wire.record({"weights": first_weights()})})
+        content["order"] = study.ConfigRecord({"round": server_round, "classes": 3})
+        context = Context(1, 1, node, state, run_config)
+        found = study.summands(Message(content, 1, "train.secagg_masked"), context)
+        return found.noise(lambda colluding=0.0, *, anyone=False: 2, 32, first_weights().size)
+
+    with LocalGrid(apps.client_app, [node], run_config):
+        for server_round in range(1, 5):
+            noise(server_round)
+        with pytest.raises(PrivacyRefused, match="declares 1 releases"):
+            noise(2)
+        assert len(DeviceLedger(Path(node["state-path"])).entries()) == 4
+
+
+def test_nothing_is_added_up_where_nothing_is_trained(tmp_path):
+    with pytest.raises(PrivacyRefused, match="nothing is trained"):
+        added(tmp_path, graphs(), settings=SETTINGS)
+
+
+def test_a_run_gets_a_device_s_embeddings_once_however_it_asks(tmp_path):
+    asked = ("query.embed", {"weights": first_weights()}, {"round": 1, "classes": 3})
+    again = ("query.embed", {"weights": first_weights(2.0)}, {"round": 2, "classes": 3})
     run_config = make_run_config("gromov-wasserstein", SETTINGS)
-    sent = []
-    for number, arrays in enumerate((graphs(), graphs(**odd))):
-        node = device(tmp_path / str(number), arrays)
-        with LocalGrid(apps.client_app, [node], run_config):
-            content = RecordDict({"arrays": wire.record({"weights": first_weights(scale)})})
-            content["order"] = study.ConfigRecord({"round": 1, "classes": 3})
-            message = Message(content, 1, "train.secagg_masked")
-            context = Context(number + 1, 1, node, RecordDict(), run_config)
-            sent.append(study.summands(message, context).arrays)
-    for arrays in sent:
-        assert all(np.isfinite(array).all() for array in arrays.values())
-        assert not any(arrays[name].any() for name in ("loss", "items", "correct"))
-    assert {n: a.shape for n, a in sent[0].items()} == {n: a.shape for n, a in sent[1].items()}
-    assert sent[0]["count"] == sent[1]["count"] == 7.0  # graphs to train with, of ten
+    first, second = ask(run_config, device(tmp_path, graphs()), asked, again)
+    assert not first.has_error()
+    assert second.has_error()
+    assert "declared epsilon" in reasons(tmp_path / "state")[-1]
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"classes": 0}, "largest label"),
-        ({"secure-aggregation": False}, "secure-aggregation=true"),
-    ],
-)
-def test_settings_that_would_tell_more_are_refused_before_the_data_is_read(
-    change, reason, tmp_path
-):
-    run_config = make_run_config("gromov-wasserstein", {**SETTINGS, **change})
+@pytest.mark.parametrize("odd", [{}, *ODD.values()], ids=["plain", *ODD])
+def test_what_a_device_keeps_changes_nothing_that_it_says(odd, tmp_path):
+    node = device(tmp_path, graphs(**odd))
+    asked = ("query.personal", {"weights": first_weights()}, {"round": 1, "classes": 3})
+    run_config = make_run_config("gromov-wasserstein", TRAINED)
+    (answer,) = ask(run_config, node, asked)
+    assert {name: dict(record) for name, record in answer.content.items()} == {
+        "personal": {"came": True}
+    }
+    (kept,) = (tmp_path / "state" / "results").glob("*/result.npz")
+    with np.load(kept) as found:
+        assert found["rows"].shape == (SIZES.sum(), 3)
+        assert found["own-weights"].shape == found["weights"].shape == first_weights().shape
+
+
+def test_settings_that_would_tell_more_are_refused_before_the_data_is_read(tmp_path):
+    run_config = make_run_config("gromov-wasserstein", {**SETTINGS, "classes": 0})
     node = {"data-path": str(tmp_path / "gone.npz"), "state-path": str(tmp_path / "state")}
     (answer,) = ask(run_config, node, ("query.enrol", {}, {}))
     assert "E4" in answer.content["client"]["refused"]
-    assert reason in reasons(tmp_path / "state")[-1]
+    assert "largest label" in reasons(tmp_path / "state")[-1]
 
 
 def test_a_folder_of_text_files_is_refused_whatever_is_in_it(tmp_path):
@@ -164,16 +241,43 @@ def test_a_server_cannot_have_another_number_of_classes(tmp_path):
     assert answer.has_error()
 
 
-def test_devices_still_learn_together_and_say_no_more(tmp_path):
-    nodes = [device(tmp_path / str(k), graphs(), name=f"site-{k}") for k in range(3)]
+def federation(tmp_path, settings, **more):
+    """Run three devices; return the result and their node configs."""
+    nodes = [device(tmp_path / str(k), graphs(), name=f"site-{k}", **more) for k in range(3)]
     out = tmp_path / "out"
-    settings = {**SETTINGS, "rounds": 2, "downstream": "none"}
-    run_config = make_run_config("gromov-wasserstein", settings) | {"out": str(out)}
+    chosen = {**settings, "rounds": 2, "downstream": "none"}
+    run_config = make_run_config("gromov-wasserstein", chosen) | {"out": str(out)}
     run_local(apps.server_app, apps.client_app, nodes, run_config)
-    result = RunResult.load(out)
+    return RunResult.load(out), nodes
+
+
+def test_devices_that_train_nothing_send_their_bits_and_say_no_more(tmp_path):
+    # A budget, and no secure aggregation: nothing but counted bits leaves.
+    result, nodes = federation(tmp_path, SETTINGS, **{"max-epsilon": 2.0})
     assert result.status == "completed"
     assert result.arrays["distances"].shape == (30, 30)
+    assert len(result.metrics) == 1
+    assert result.ledger["epsilon"] == 2.0
+    for node in nodes:
+        (entry,) = DeviceLedger(Path(node["state-path"])).entries()
+        assert entry["event"]["mechanism"] == "multi-bit"
+
+
+def test_devices_learn_together_within_the_run_s_epsilon_and_say_no_more(tmp_path):
+    more = {"max-epsilon": 2.0, "count-noise-of": "anyone"}
+    result, nodes = federation(tmp_path, {**TRAINED, "held-out": 0.3}, **more)
+    assert result.status == "completed"
+    assert len(result.metrics) == 2
     assert all(row["change"] > 0.0 for row in result.metrics)
     told = {name for row in result.metrics for name in row}
     assert not told & {"loss", "train-accuracy", "validation-accuracy", "test-accuracy"}
+    assert "held-out-accuracy" in told
+    assert not any(name.startswith("home-") for name in result.headline)
+    assert 0.0 < result.ledger["epsilon"] <= 2.0 * (1.0 + 1e-6)
     assert "Devices send neither loss nor hits" in str(result.ledger)
+    for node in nodes:
+        entries = DeviceLedger(Path(node["state-path"])).entries()
+        told = sorted(entry["event"]["what"] for entry in entries)
+        sums = ["gradients, round 1", "gradients, round 2", "held-out score"]
+        assert told == ["encoded rows of 10 graphs", *sums]
+        assert len(list(Path(node["state-path"]).glob("results/*/result.npz"))) == 1

@@ -19,7 +19,7 @@ pytestmark = [
 def test_flowers_simulation_gives_the_same_bits(tmp_path):
     settings = {
         "variables": 18, "blocks": 3, "samples": "60,80,100", "clients": 3, "method": "fused",
-        "path": 3, "privacy": "sound", "epsilon": 5.0, "sample": 2,
+        "path": 3, "privacy": "sound", "release": "each", "epsilon": 5.0, "sample": 2,
     }  # fmt: skip
     here = run(STUDY, settings, seed=11, out=tmp_path / "local", report=False)
     there = run(STUDY, settings, seed=11, out=tmp_path / "flower", engine="flower")
@@ -31,6 +31,19 @@ def test_flowers_simulation_gives_the_same_bits(tmp_path):
     assert here.ledger == there.ledger
     assert here.notes == there.notes
     assert (tmp_path / "flower" / "report.html").is_file()
+
+
+def test_one_noisy_sum_in_flowers_simulation_gives_the_same_bits(tmp_path):
+    settings = {
+        "variables": 9, "blocks": 3, "samples": "40", "clients": 4, "privacy": "sound",
+        "epsilon": 20.0, "path": 3, "lambda1": 0.05, "held-out": 0.25,
+    }  # fmt: skip
+    here = run(STUDY, settings, seed=5, out=tmp_path / "local", report=False)
+    there = run(STUDY, settings, seed=5, out=tmp_path / "flower", engine="flower", report=False)
+    assert_same_bits(here, there)
+    assert here.ledger == there.ledger
+    assert here.notes == there.notes
+    assert here.headline["held-out-accuracy"] == there.headline["held-out-accuracy"]
 
 
 def test_subsamples_in_flowers_simulation_give_the_same_bits(tmp_path):

@@ -39,3 +39,18 @@ def test_masks_of_clients_and_of_servers_leave_no_trace_there_either(tmp_path):
     here = run(STUDY, settings, out=tmp_path / "local", report=False)
     there = run(STUDY, settings, out=tmp_path / "flower", engine="flower", report=False)
     assert_same_bits(here, there)
+
+
+def test_noise_in_sums_and_models_of_clients_own_are_the_same_there(tmp_path):
+    settings = {
+        "servers": 3, "topology": "ring", "clients": 12, "samples": "20", "rounds": 2,
+        "privacy": "sound", "held-out": 0.2, "method": "none",
+    }  # fmt: skip
+    here = run(STUDY, settings, out=tmp_path / "local", report=False)
+    there = run(STUDY, settings, out=tmp_path / "flower", engine="flower", report=False)
+    assert here.config["release"] == "auto"
+    assert here.ledger["epsilon"] > 0.0
+    assert here.arrays["personal"].shape == (12, 2)
+    assert_same_bits(here, there)
+    assert here.ledger == there.ledger
+    assert here.headline == there.headline

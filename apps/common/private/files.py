@@ -9,9 +9,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any
 from xml.etree import ElementTree as xml
 
@@ -24,17 +22,14 @@ from privacy.device.state import write_private
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SHOWN = 50
 
-PAGE = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>$title</title>
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:2rem auto;padding:0 1rem}
-table{border-collapse:collapse}td,th{padding:.2rem .8rem .2rem 0;text-align:left}</style></head>
-<body><h1>$title</h1>
-<p>Computed on this device from its own raw data and the result that all clients share. It was not
-sent to anybody.</p>
-<h2>In short</h2><table>$summary</table>
-$edges
-<p>Files beside this page: result.npz$files.</p></body></html>
-""")
+STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse}td,th{padding:.2rem .8rem .2rem 0;text-align:left}"
+)
+KEPT_HERE = (
+    "Computed on this device from its own raw data and the result that all clients share. It was "
+    "not sent to anybody."
+)
 
 
 def write_files(
@@ -57,13 +52,36 @@ def write_files(
         rows = edges_of(graph, variables)
         write_private(folder / "graph.graphml", graphml(rows, variables))
         write_private(folder / "edges.csv", edge_table(rows))
-    page = PAGE.substitute(
-        title=escape(f"{study}: the result of {name}"),
-        summary=_rows(summary.items()),
-        edges=_edges(rows, len(variables)) if graph is not None else "",
-        files=", graph.graphml, edges.csv" if graph is not None else "",
-    )
-    write_private(folder / "result.html", page.encode())
+    page = page_of(f"{study}: the result of {name}", summary, rows, graph is not None, variables)
+    write_private(folder / "result.html", page)
+
+
+def page_of(
+    title: str,
+    summary: Mapping[str, float | str],
+    rows: Sequence[tuple[str, str, float]],
+    is_graph: bool,
+    variables: Sequence[str],
+) -> bytes:
+    """Return the owner's page; built as a tree, so that no text of the data is markup."""
+    root = xml.Element("html", lang="en")
+    head, body = xml.SubElement(root, "head"), xml.SubElement(root, "body")
+    xml.SubElement(head, "meta", charset="utf-8")
+    _text(head, "title", title)
+    _text(head, "style", STYLE)
+    _text(body, "h1", title)
+    _text(body, "p", KEPT_HERE)
+    _text(body, "h2", "In short")
+    _table(body, [(str(key), _shown(value)) for key, value in summary.items()])
+    if is_graph:
+        _text(body, "h2", "Edges")
+        count = f"{len(rows)} edges between {len(variables)} variables"
+        some = f"; the {_SHOWN} strongest" if len(rows) > _SHOWN else ""
+        _text(body, "p", f"{count}, with their weights{some}.")
+        _table(body, [(f"{a} and {b}", _shown(weight)) for a, b, weight in rows[:_SHOWN]])
+    others = ", graph.graphml, edges.csv" if is_graph else ""
+    _text(body, "p", f"Files beside this page: result.npz{others}.")
+    return b"<!doctype html>\n" + xml.tostring(root, encoding="utf-8", method="html")
 
 
 def edges_of(graph: NDArray[np.float64], variables: Sequence[str]) -> list[tuple[str, str, float]]:
@@ -106,15 +124,17 @@ def edge_table(rows: Sequence[tuple[str, str, float]]) -> bytes:
     return text.getvalue().encode()
 
 
-def _rows(items: Any) -> str:
-    shown = [(k, v if isinstance(v, str) else f"{v:.4g}") for k, v in items]
-    return "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(v)}</td></tr>" for k, v in shown)
+def _table(parent: xml.Element, rows: Sequence[tuple[str, str]]) -> None:
+    table = xml.SubElement(parent, "table")
+    for name, value in rows:
+        row = xml.SubElement(table, "tr")
+        _text(row, "th", name)
+        _text(row, "td", value)
 
 
-def _edges(rows: Sequence[tuple[str, str, float]], nodes: int) -> str:
-    strongest = [(f"{a} and {b}", weight) for a, b, weight in rows[:_SHOWN]]
-    more = f"<p>The {_SHOWN} strongest of {len(rows)}.</p>" if len(rows) > _SHOWN else ""
-    return (
-        f"<h2>Edges</h2><p>{len(rows)} edges between {nodes} variables, with their weights.</p>"
-        f"<table>{_rows(strongest)}</table>{more}"
-    )
+def _text(parent: xml.Element, tag: str, text: str) -> None:
+    xml.SubElement(parent, tag).text = _NOT_XML.sub("\ufffd", text)
+
+
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"

@@ -15,6 +15,13 @@ fewer are in is not opened, by its own refusal. Without signed keys it counts on
 adds the whole noise, unless its owner says ``count-noise-of = "anyone"``, which holds against a
 server that only looks. In a simulation all clients count, and noise comes from the seed.
 
+Devices whose owners doubt more than others' count on fewer, and each of the others adds only what
+the least doubtful would: so a device adds, beside its own share, those of all that it does not
+count on (`privacy.mechanisms.shares.Share.counting_on`).
+
+What the others are told is not the server's to choose either: the run config, what is released and
+how wide its noise is are in the masks, so that clients of other terms do not add up with this one.
+
 Every vector that is masked is a release, whether its sum opens or not, and has fresh noise: the
 same noise in two sums over different sets would cancel. It is entered in the device's ledger before
 it is drawn. A run that asks for more releases than it declared, or for more than its epsilon, is
@@ -92,33 +99,53 @@ class _Task:
 
     def noise(
         self, noisers: Noisers, fraction_bits: int, size: int
-    ) -> tuple[NDArray[np.int64], RecordDict]:
-        """Return this client's share of the noise, counted, and the event in the clear."""
+    ) -> tuple[NDArray[np.int64], RecordDict, bytes]:
+        """Return this client's share of the noise, counted, the event in the clear, and its terms.
+
+        Terms are what all clients of the sum must have in common, or they could not count on each
+        other: what is released, and how wide the noise is.
+        """
         context, node = self.context, Node.of(self.context)
-        number = self._number()
-        share = self._share(
-            noisers(self.config.colluding, anyone=node.simulated), fraction_bits, size
-        )
-        event = self._event(share, number)
+        number, attempt = self._numbers()
+        colluding = self.config.colluding
+        counted = noisers(colluding, anyone=node.simulated)
+        # Other honest clients may count on more than this one does, and add a smaller share.
+        most = max(counted, noisers(colluding, anyone=True, owner=False))
+        share = self._share(most, fraction_bits, size)
+        event = replace(self._event(share, attempt), noisers=counted)
+        terms = f"{self.what}\n{self.server_round}\n{share.steps}\n{most}".encode()
+        if counted < most:
+            share = share.counting_on(counted)
         if node.simulated:
-            seed = int(context.run_config["seed"])
-            drawn = share.draw(generator(seed, f"sum noise {self.what}", node.partition, number))
+            # By round and attempt: a run that is resumed goes on with the noise of its round.
+            seed, purpose = int(context.run_config["seed"]), f"sum noise {self.what} {attempt}"
+            drawn = share.draw(generator(seed, purpose, node.partition, self.server_round))
         else:
             drawn = self._on_device(share, event, node)
         known = context.state.config_records.get(_COUNT, ConfigRecord())
-        context.state[_COUNT] = ConfigRecord({**known, self.what: number})
-        return drawn, RecordDict({f"privacy.{event.name}": ConfigRecord(event.as_record())})
+        counts = {self.what: number, self._this_round: attempt}
+        context.state[_COUNT] = ConfigRecord({**known, **counts})
+        told = RecordDict({f"privacy.{event.name}": ConfigRecord(event.as_record())})
+        return drawn, told, terms
 
-    def _number(self) -> int:
-        """Return the number of this release, from 1; refuse those beyond the declared ones."""
+    @property
+    def _this_round(self) -> str:
+        return f"{self.what}, round {self.server_round}"
+
+    def _numbers(self) -> tuple[int, int]:
+        """Return the number of this release in the run and in its round, from 1.
+
+        Those beyond the declared ones are refused.
+        """
         known = self.context.state.config_records.get(_COUNT, ConfigRecord())
         number = int(known.get(self.what, 0)) + 1  # type: ignore[arg-type]
+        attempt = int(known.get(self._this_round, 0)) + 1  # type: ignore[arg-type]
         if number > self.releases:
             raise PrivacyRefused(
                 f"{self.what}: the run declares {self.releases} releases, and this would be number "
                 f"{number}"
             )
-        return number
+        return number, attempt
 
     def _share(self, noisers: int, fraction_bits: int, size: int) -> Share:
         try:
@@ -131,11 +158,11 @@ class _Task:
                 f"{self.what}: no noise for a sum of {size} numbers: {error}"
             ) from None
 
-    def _event(self, share: Share, number: int) -> PrivacyEvent:
+    def _event(self, share: Share, attempt: int) -> PrivacyEvent:
         delta = self.config.delta
         epsilon = spent(share.ratio, 1, delta, self.sampling)
         return PrivacyEvent(
-            name=f"sum-{self.what}-{number}"[:500],
+            name=f"sum-{self.what}-{self.server_round}-{attempt}"[-500:],
             what=self.what,
             round=self.server_round,
             epsilon=max(epsilon, _LEAST_EPSILON),

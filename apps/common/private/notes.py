@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 
 from privacy.accounting.events import PrivacyEvent
 from privacy.accounting.ledger import Ledger
+from strategies.core.sums import added
 
 # Below, nobody would notice.
 _WORTH_SAYING = 1.02
 
 
-def sum_notes(ledger: Ledger, clients: Sequence[str]) -> list[str]:
-    """Return how much more noise a run's sums have than the claim needs, and why."""
-    shares = {name: _summed(ledger.events(name)) for name in clients}
+def sum_notes(ledger: Ledger, groups: Mapping[str, int]) -> list[str]:
+    """Return how much more noise a run's sums have than the claim needs, and why.
+
+    ``groups`` says which clients, by name, are summed with which.
+    """
+    shares = {name: _summed(ledger.events(name)) for name in groups}
     there = {name: event for name, event in shares.items() if event is not None}
     if not there:
         return []
@@ -27,9 +32,11 @@ def sum_notes(ledger: Ledger, clients: Sequence[str]) -> list[str]:
             "device counts on others whose signed keys its owner has listed (trusted-keys), or on "
             "anyone where the owner says so (count-noise-of). Each of these added the whole noise."
         )
-    variance = math.fsum(event.sigma**2 / event.noisers for event in there.values())
-    needed = max(event.sigma for event in there.values())
-    if (excess := math.sqrt(variance) / needed) > _WORTH_SAYING:
+    sums = defaultdict(list)
+    for name, event in there.items():
+        sums[groups[name]].append(event)
+    excess = max(_excess(events) for events in sums.values())
+    if excess > _WORTH_SAYING:
         notes.append(
             f"The sums have {excess:.2f} times the noise that the claim needs, so that it also "
             "holds where clients drop out or work with the server (dropout, colluding)."
@@ -37,7 +44,14 @@ def sum_notes(ledger: Ledger, clients: Sequence[str]) -> list[str]:
     return notes
 
 
-def _summed(events: Sequence[PrivacyEvent]) -> PrivacyEvent | None:
+def _excess(events: list[PrivacyEvent]) -> float:
+    """Return the noise of one sum over that which the claim needs."""
+    most = max(event.noisers for event in events)
+    variance = math.fsum(added(event, most) for event in events)
+    return math.sqrt(variance) / max(event.sigma for event in events)
+
+
+def _summed(events: list[PrivacyEvent]) -> PrivacyEvent | None:
     """Return a client's last release in a sum."""
     found = [event for event in events if event.mechanism == "summed-gaussian"]
     return found[-1] if found else None

@@ -1,6 +1,7 @@
 """The paper's experiments, by one command each: ``trellis paper consensus-graph [FIGURE ...]``.
 
-Synthetic graphs are in `synthetic`, students and pictures of objects in `real_data`.
+Synthetic graphs are in `synthetic`, students and pictures of objects in `real_data`; what
+privacy costs, and from how many clients on it pays, in `private`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ FIGURES: dict[str, str] = {
     "table1": "synthetic:table_1",
     "fig5": "synthetic:figure_5",
     "fig6": "synthetic:figure_6",
+    "private": "private:private",
+    "break-even": "private:break_even",
     "fig7": "real_data:figure_7",
     "table2": "real_data:table_2",
     "fig9": "real_data:figure_9",

@@ -29,6 +29,8 @@ from apps.pages.graphs import file_stems, write_graphml
 from apps.pages.report import Block, FigureBlock, Gallery, Notice, Paragraph, Section, Table, number
 from apps.pages.wording import DASH
 
+from .privacy import KEPT, TIGHT, privacy_notice
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -37,8 +39,7 @@ STRONGEST = 20
 # Files for all clients of a large run would take longer than the run: result.npz has every weight.
 EXPORTED_EDGES = 150_000
 _GALLERY_EDGES = 400
-# The two thresholds as the text names them: 0.2 and 1e-4.
-TIGHT = f"{EDGE_THRESHOLD:g}"
+# The loose threshold as the text names it; the other is `TIGHT`.
 LOOSE = np.format_float_scientific(LOOSE_EDGE_THRESHOLD, trim="-", exp_digits=1)
 
 _METHODS = {
@@ -59,21 +60,11 @@ _GAMMA = (
     "gamma is the weight of a client in the consensus, 1 / (distance to the consensus): larger "
     "means closer to the consensus."
 )
-_SOUND = (
-    "What to expect of sound noise: at epsilon <= 1, with at most 1000 signals a client and five "
-    "clients, no mechanism beat learning alone (method igl) in relative error. The noise falls as "
-    "1 / signals, and what clients share is averaged over them, so many signals and many clients "
-    "help; 'trellis paper consensus-graph fig6' measures how much."
-)
-_PAPER = (
-    "The noise follows the article's Theorem 3, which does not hold: the true sensitivity of what "
-    "is released was measured at 166 to 232 times the claimed one. This run is not private."
-)
 
 
 def sections(result: RunResult) -> list[Section]:
     """Return the study's part of the report; see `apps.pages.report.write_report`."""
-    if "weights" not in result.arrays:
+    if "consensus" not in result.arrays:
         return [
             Section("What was learned", [Paragraph("The run ended before a graph was learned.")])
         ]
@@ -81,18 +72,19 @@ def sections(result: RunResult) -> list[Section]:
     blocks: list[Block] = [Paragraph(_METHODS.get(graphs.method, f"Method {graphs.method}."))]
     privacy = result.ledger.get("mode") or result.config.get("privacy")
     if privacy in ("sound", "paper"):
-        blocks.append(Notice(_SOUND if privacy == "sound" else _PAPER))
+        blocks.append(Notice(privacy_notice(result, str(privacy), graphs.counts, graphs.d)))
     blocks.append(Paragraph(_summary(graphs)))
     if graphs.has_common:
         blocks += [_common_figure(graphs), _strongest(graphs)]
     found = [Section("What was learned", blocks)]
-    if graphs.method != "fedavg":
+    if not graphs.single:
         found.append(
             Section("Each client's graph", [_guide(graphs), _gallery(graphs), _clients(graphs)])
         )
     else:
         found.append(Section("Each client", [_clients(graphs)]))
-    found.append(Section("The graphs as matrices", [_heat_maps(graphs)]))
+    if graphs.has_common or not graphs.single:
+        found.append(Section("The graphs as matrices", [_heat_maps(graphs)]))
     return found
 
 
@@ -108,7 +100,7 @@ def export_graphs(result: RunResult, folder: Path) -> list[Path]:
     list of Path
         What was written.
     """
-    if "weights" not in result.arrays:
+    if "consensus" not in result.arrays:
         return []
     graphs = _Graphs(result)
     place = folder / "graphs"
@@ -119,7 +111,7 @@ def export_graphs(result: RunResult, folder: Path) -> list[Path]:
         budget -= write_graphml(path, graphs.common, graphs.variables)
         written.append(path)
         written.append(plots.save(graphs.draw_common(), place / "consensus.png"))
-    if graphs.method == "fedavg":
+    if graphs.single:
         return written
     loose = edges(graphs.common, LOOSE_EDGE_THRESHOLD)
     for index, stem in enumerate(file_stems(graphs.names, reserved=("consensus",))):
@@ -139,8 +131,13 @@ class _Graphs:
 
     def __init__(self, result: RunResult) -> None:
         arrays = result.arrays
-        self.weights: Vector = arrays["weights"]
         self.method = str(result.config.get("method", "fedgl"))
+        clients = max(len(result.clients), 1)
+        # Graphs that devices keep are not there; all that is known of them is the consensus.
+        self.kept = "weights" not in arrays
+        tiled = np.tile(arrays["consensus"], (clients, 1)) if self.kept else arrays["weights"]
+        self.weights: Vector = tiled
+        self.single = self.method == "fedavg" or self.kept
         pairs = self.weights.shape[1]
         self.consensus: Vector = arrays.get("consensus", np.zeros(pairs))
         # Where one graph serves all, it is the common graph, however the run recorded it.
@@ -148,7 +145,8 @@ class _Graphs:
         self.common = self.weights[0] if alone else self.consensus
         self.has_common = self.method != "igl"
         self.gamma: Vector | None = arrays.get("gamma") if self.method == "fedgl" else None
-        self.truth: Vector | None = arrays.get("truth")
+        self.truth: Vector | None = None if self.kept else arrays.get("truth")
+        self.pulls: Vector | None = arrays.get("pulls")
         self.truth_consensus: Vector | None = arrays.get("truth_consensus")
         self.d = adjacency(self.weights[0]).shape[0]
         self.variables = result.variables or [f"x{k + 1}" for k in range(self.d)]
@@ -200,7 +198,7 @@ def _summary(graphs: _Graphs) -> str:
         )
         if not loose:
             text += "It is empty: a smaller lambda lets edges through. "
-    if graphs.method != "fedavg":
+    if not graphs.single:
         own = edges(graphs.weights)
         text += f"A client has {number(float(own.sum(axis=1).mean()))} edges on average"
         if graphs.has_common:
@@ -241,7 +239,7 @@ def _strongest(graphs: _Graphs) -> Block:
         for column, k in enumerate(order)
     ]
     headers = ["edge", "weight", f"clients with it (threshold {TIGHT})"]
-    if graphs.method == "fedavg":
+    if graphs.single:
         headers, rows = headers[:2], [row[:2] for row in rows]
     name = "consensus " if graphs.method == "fedgl" else ""
     return Table(headers, rows, f"The {len(rows)} strongest {name}edges.")
@@ -274,8 +272,10 @@ def _clients(graphs: _Graphs) -> Table:
     columns: dict[str, list[object]] = {
         "client": list(graphs.names),
         "signals": list(graphs.counts),
-        f"edges (threshold {TIGHT})": strict.sum(axis=1).tolist(),
     }
+    if graphs.kept:
+        return Table(list(columns), list(zip(*columns.values(), strict=True)), KEPT)
+    columns[f"edges (threshold {TIGHT})"] = strict.sum(axis=1).tolist()
     caption = ""
     if graphs.method == "fedgl":
         columns["shared"] = shared.sum(axis=1).tolist()
@@ -285,6 +285,9 @@ def _clients(graphs: _Graphs) -> Table:
     if graphs.gamma is not None:
         columns["gamma"] = [float(value) for value in graphs.gamma]
         caption += _GAMMA + " "
+    if graphs.pulls is not None:
+        columns["pull"] = [float(value) for value in graphs.pulls]
+        caption += "pull is how hard the client let the consensus pull; 0 is learning alone. "
     if graphs.truth is not None:
         pairs = list(zip(graphs.weights, graphs.truth, strict=True))
         columns[f"MCC (threshold {TIGHT})"] = [matthews(w, truth) for w, truth in pairs]
@@ -293,7 +296,7 @@ def _clients(graphs: _Graphs) -> Table:
         ]
         columns["relative error"] = [relative_error(w, truth) for w, truth in pairs]
         caption += "MCC (1 is perfect, 0 is chance) and relative error are against the true graphs."
-    if len(graphs.names) > DRAWN_CLIENTS and graphs.method != "fedavg":
+    if len(graphs.names) > DRAWN_CLIENTS and not graphs.single:
         caption = f"The first {DRAWN_CLIENTS} of these clients are drawn above. {caption}"
     return Table(list(columns), list(zip(*columns.values(), strict=True)), caption.strip())
 
@@ -304,7 +307,7 @@ def _heat_maps(graphs: _Graphs) -> FigureBlock:
     if graphs.has_common:
         matrices.append(adjacency(graphs.common))
         titles.append("consensus" if graphs.method == "fedgl" else "all clients")
-    if graphs.method != "fedavg":
+    if not graphs.single:
         drawn = DRAWN_CLIENTS - graphs.has_common
         matrices += [adjacency(weights) for weights in graphs.weights[:drawn]]
         titles += graphs.names[:drawn]

@@ -58,7 +58,7 @@ def judge(
     known = bool(np.any(labels >= 0))
     if names and not known:
         told.notes.append("No graph has a label, so accuracies are not told.")
-    elif config.task == "graph" and {"svm", "knn"} & set(names):
+    elif config.trains and config.task == "graph" and {"svm", "knn"} & set(names):
         told.notes.append(SEEN)
     constant: list[Array] = []
     if known and config.privacy != "none" and {"svm", "knn"} & set(names):

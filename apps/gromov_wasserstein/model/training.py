@@ -138,6 +138,14 @@ def evaluate(
     return scores
 
 
+def predicted(model: nn.Module, graphs: Sequence[Graph], task: str) -> NDArray[np.int64]:
+    """Return the classes that the model gives to all items of the graphs, in order."""
+    whole = collate(graphs, task)
+    with _still(model):
+        _, logits = model(whole.x, whole.edge_index, whole.batch)
+    return np.asarray(logits.argmax(dim=1).numpy(), dtype=np.int64)
+
+
 def embed(model: nn.Module, graphs: Sequence[Graph]) -> list[Vector]:
     """Return H of every graph, (n_i, h) each, its rows in the simplex.
 

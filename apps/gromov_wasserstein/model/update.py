@@ -56,7 +56,7 @@ def client_update(
         config.batch,
         config.rate,
         config.weight_decay,
-        config.proximal if config.method == "fedprox" else 0.0,
+        config.proximal if config.way == "fedprox" else 0.0,
         draw,
     )
     found = clipped(done.weights, start, config.norm_bound)

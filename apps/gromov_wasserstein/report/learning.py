@@ -29,7 +29,9 @@ LEARNING = "What can be learned from the distances"
 SIZES, CONSTANT = "the numbers of nodes alone", "a constant embedding"
 MAJORITY, CHANCE = "the commonest class", "chance"
 MOST_ANOMALOUS = 10
-_SPLITS = ("train", "validation", "test")
+# Accuracies of the shared model and of clients' own, which are no classifiers on distances.
+_MODELS = ("train", "validation", "test", "held-out")
+_HOME = "home-"
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def scores(result: RunResult, outcome: Outcome) -> list[Score]:
     headline, found = result.headline, []
     for name, value in headline.items():
         title = name.removesuffix("-accuracy")
-        if title == name or title in _SPLITS or not math.isfinite(value):
+        of_model = title in _MODELS or title.startswith(_HOME)
+        if title == name or of_model or not math.isfinite(value):
             continue
         draws = numbers_of(result.arrays.get(f"{title}-from-constant"))
         told = {

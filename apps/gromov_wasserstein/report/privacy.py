@@ -103,7 +103,7 @@ def _budget(
     config: GromovWassersteinConfig, result: RunResult, outcome: Outcome | None
 ) -> dict[str, object]:
     """Return the budgets of a graph and of a node, and how often they were spent."""
-    epsilon = number(config.epsilon)
+    epsilon = number(config.bits_epsilon)
     largest = None if outcome is None else int(outcome.sizes.max())
     facts: dict[str, object] = {}
     if config.privacy == "paper":
@@ -115,12 +115,19 @@ def _budget(
     else:
         text = f"n times {epsilon} a release"
         if largest is not None:
-            text += f"; the largest has n = {largest:,}: {number(config.epsilon * largest)}"
+            text += f"; the largest has n = {largest:,}: {number(config.bits_epsilon * largest)}"
         facts["Of a graph"] = text
         facts["Of a node's row"] = (
             f"epsilon = {epsilon} a release. It does not bound what is told about a node: message "
             "passing writes its data into other rows of the graph too"
         )
+    if config.sums:
+        facts["Of training"] = (
+            f"epsilon = {number(config.training_epsilon)} at delta = {config.delta:g}, all "
+            f"{config.rounds:,} noisy sums together, of a graph"
+        )
+    if config.score_epsilon:
+        facts["Of the score on held-out graphs"] = f"epsilon = {number(config.score_epsilon)}"
     released = sum(row.get("released-graphs", 0.0) > 0.0 for row in result.metrics)
     if released:
         facts["Releases"] = f"{released:,}; those of one graph add up"
@@ -194,21 +201,39 @@ def _who_learns_what(config: GromovWassersteinConfig) -> Table:
     """Return what leaves a client, who sees it, and whether epsilon covers it."""
     embeddings = "as they are" if config.privacy == "none" else "encoded"
     covered = "no" if config.privacy == "none" else "yes"
-    updates = (
-        "the server, their sum only (secure aggregation is on)"
-        if config.secure_aggregation
-        else "the server, every client's (secure aggregation is off)"
-    )
+    training = _updates(config)
     derived = "yes, but for the labels and sizes that go into it" if covered == "yes" else "no"
     labels = "the server, in the clear" if config.share_labels else "nobody: they are not sent"
     rows: list[list[object]] = [
         [f"embeddings, {embeddings}", "the server", covered],
-        ["updates of training, with loss, hits and numbers of items", updates, "no"],
-        ["the model that comes of them", "the server and every client", "no"],
+        *training,
         ["numbers of graphs and of their nodes", "the server, exactly", "no"],
         ["clients' and features' names, number of classes", "the server", "no"],
         ["labels of graphs", labels, "no" if config.share_labels else None],
         ["distances, and what is learned from them", "the server, readers of this report", derived],
     ]
+    if config.at_home:
+        rows.append(["a client's own model and raw embeddings", "nobody but the client", None])
     caption = "Who learns what, and whether epsilon covers it."
     return Table(["what", "who learns it", "covered by epsilon"], rows, caption)
+
+
+def _updates(config: GromovWassersteinConfig) -> list[list[object]]:
+    """Return the lines of the table on training and its model."""
+    everyone = "the server and every client"
+    if not config.trains:
+        return [["weights from the seed; nothing is trained", everyone, None]]
+    if config.sums:
+        return [
+            ["clipped gradients of graphs", "the server, their noisy sum only", "yes"],
+            ["the model that comes of them", everyone, "yes"],
+        ]
+    updates = (
+        "the server, their sum only (secure aggregation is on)"
+        if config.secure_aggregation
+        else "the server, every client's (secure aggregation is off)"
+    )
+    return [
+        ["updates of training, with loss, hits and numbers of items", updates, "no"],
+        ["the model that comes of them", everyone, "no"],
+    ]

@@ -1,7 +1,7 @@
 """The paper's experiments, by one command each: ``trellis paper joint-precision [FIGURE ...]``.
 
 Synthetic networks are in `synthetic`, time and bytes in `timing` and `cost`, brain scans in
-`real_data`; ``abide`` is fig9 under the name of its data.
+`real_data`, noise in sums in `private`; ``abide`` is fig9 under the name of its data.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ FIGURES: dict[str, str] = {
     "fig8": "cost:figure_8",
     "table3": "cost:table_3",
     "table-privacy": "synthetic:table_privacy",
+    "private": "private:table_private",
+    "break-even": "private:figure_break_even",
     "fig9": "real_data:figure_9",
     "abide-sites": "real_data:abide_sites",
 }

@@ -260,8 +260,8 @@ def table_privacy(out: Path, console: Console) -> None:
 
 
 def private_settings(samples: int, epsilon: float | None) -> dict[str, Any]:
-    """Return the settings of one cell of the table; no noise where epsilon is None."""
-    private = {} if epsilon is None else {"privacy": "sound", "epsilon": epsilon}
+    """Return the settings of one cell of the table, each tau noised; none where epsilon is None."""
+    private = {} if epsilon is None else {"privacy": "sound", "release": "each", "epsilon": epsilon}
     return method_settings("group", samples=str(samples)) | private
 
 

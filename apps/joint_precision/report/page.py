@@ -17,6 +17,7 @@ from apps.pages.wording import DASH
 
 from ..config import JOINT_METHODS
 from .clients import agreement, comparison
+from .consensus import consensus
 from .export import export_graphs
 from .graphs import DRAWN_CLIENTS, Graphs
 from .path import path
@@ -32,8 +33,20 @@ WORDING = Wording(
         "mcc": "clients' MCC (edge: not zero)",
         "auc": "AUC of the path",
         "aupr": "AUPR of the path",
+        "alone-mcc": "MCC of every client alone",
+        "consensus-edges": "edges of the consensus",
+        "consensus-lambda": "lambda of the consensus",
+        "consensus-auc": "AUC of the consensus (edges common to all)",
+        "noise-of-tau": "noise on a tau of the consensus",
+        "mean-weight": "share of a sample that counts, mean",
+        "using-consensus": "share of clients that use the consensus",
+        "held-out-accuracy": "held-out signs predicted",
+        "held-out-noise": "noise on that",
+        "helped": "clients that say the consensus helps",
+        "helped-noise": "noise on that share",
     },
     headline=("edges", "common-edges", "gap", "tpr", "fpr"),
+    measure="mcc",
 )
 STRONGEST = 20
 _ALONE = ("glasso", "clime")
@@ -61,6 +74,19 @@ _METHODS = {
     ),
 }
 
+_SUMMED = {
+    "group": (
+        "Each client's own graph is a graphical lasso of its raw correlations, drawn towards the "
+        "consensus and with smaller penalties on its edges, as far as each found that to help "
+        "(method group)."
+    ),
+    "fused": (
+        "Each client's own graph is a graphical lasso of its raw correlations, drawn towards the "
+        "values of the consensus as far as each found that to help (method fused)."
+    ),
+    "pooled": "Everyone has the consensus of the one noisy sum (method pooled).",
+}
+
 
 def sections(result: RunResult) -> list[Section]:
     """Return the study's part of the report; see `apps.pages.report.write_report`."""
@@ -69,6 +95,8 @@ def sections(result: RunResult) -> list[Section]:
         return [Section("What was learned", [Paragraph(text)])]
     graphs = Graphs(result)
     found = [_learned(graphs), comparison(graphs)]
+    if "consensus" in graphs.arrays:
+        found.insert(0, consensus(graphs))
     if graphs.truth is not None:
         found.append(agreement(graphs, graphs.truth))
     if "path_lambda1" in graphs.arrays:
@@ -83,7 +111,8 @@ def sections(result: RunResult) -> list[Section]:
 
 def _learned(graphs: Graphs) -> Section:
     """Return what was learned: the method, the numbers, the edges all clients have."""
-    blocks: list[Block] = [Paragraph(_METHODS.get(graphs.method, f"Method {graphs.method}."))]
+    known = _SUMMED if "consensus" in graphs.arrays else _METHODS
+    blocks: list[Block] = [Paragraph(known.get(graphs.method, f"Method {graphs.method}."))]
     blocks += [*_lost(graphs), Paragraph(_summary(graphs))]
     if np.any(graphs.common):
         title = "The edges common to all clients"
@@ -135,7 +164,8 @@ def _summary(graphs: Graphs) -> str:
         text += "No client has an edge: a smaller lambda1 lets edges through. "
     elif possible and own.min() == possible:
         text += "Every pair is an edge: a larger lambda1 leaves the strong ones. "
-    names = ("lambda1",) if graphs.method in _ALONE else ("lambda1", "lambda2")
+    alone = graphs.method in _ALONE or "consensus" in graphs.arrays
+    names = ("lambda1",) if alone else ("lambda1", "lambda2")
     values = [(name, headline.get(name, config.get(name))) for name in names]
     text += ", ".join(f"{name} = {number(value)}" for name, value in values) + ". "
     gap = headline.get("gap")

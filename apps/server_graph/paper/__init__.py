@@ -11,6 +11,8 @@ FIGURES: dict[str, str] = {
     "fig2": "synthetic:figure_2",
     "methods": "synthetic:methods",
     "failures": "synthetic:failures",
+    "private": "private:private",
+    "break-even": "private:break_even",
     "speed": "speed:speed",
 }
 ON_REQUEST: dict[str, str] = {}

@@ -41,6 +41,7 @@ from ..problem import msd
 from ..release import NEIGHBOUR_LEARNS, WORRYING
 from ..simulate import Simulation, cost, simulate
 from ..truth import steady_state
+from .sums import SUMS, private_section
 
 Array = NDArray[np.float64]
 
@@ -54,8 +55,14 @@ WORDING = Wording(
         "between-servers": "bytes between servers",
         "epsilon-paper": "epsilon by the paper's formula",
         "epsilon-sound": "epsilon, corrected",
+        "epsilon": "epsilon spent",
+        "alone-msd": "MSD of a client by itself, dB",
+        "score": "score on held-out samples",
+        "score-noise": "noise in the score",
     },
-    headline=("msd", "msd-servers", "disagreement", "epsilon-sound"),
+    headline=("msd", "msd-servers", "disagreement", "score", "epsilon-sound", "epsilon"),
+    measure="msd",
+    lower_is_better=True,
 )
 SIDE_BY_SIDE = ("none", "hybrid", "iid", "masked")
 # What the methods side by side may take: about so many updates of 100 samples, a second or two.
@@ -88,6 +95,11 @@ THREATS = {
 }
 
 
+def _sums(result: RunResult) -> bool:
+    """Return whether noise went into the servers' secure sums."""
+    return any("epsilon" in row for row in result.metrics)
+
+
 def sections(result: RunResult) -> list[Section]:
     """Return the study's part of the report; see `apps.pages.report.write_report`."""
     if "models" not in result.arrays:
@@ -97,7 +109,7 @@ def sections(result: RunResult) -> list[Section]:
         found.append(_rounds(result))
     if "truth" in result.arrays and not result.data:
         found.append(_side_by_side(result))
-    return [*found, _privacy(result)]
+    return [*found, private_section(result) if _sums(result) else _privacy(result)]
 
 
 def export_graphs(result: RunResult, folder: Path) -> list[Path]:
@@ -143,7 +155,8 @@ def _parameters(result: RunResult) -> list[str]:
 def _learned(result: RunResult) -> Section:
     """Return the method and the findings in numbers."""
     method, headline, alive = _method(result), result.headline, result.arrays["alive"]
-    blocks: list[Block] = [Paragraph(_METHODS.get(method, f"Method {method}."))]
+    how = SUMS if _sums(result) else _METHODS.get(method, f"Method {method}.")
+    blocks: list[Block] = [Paragraph(how)]
     if lost := [f"server {p}" for p in np.flatnonzero(~alive)]:
         how = "went to others" if result.config.get("on-server-loss") == "rehome" else "are lost"
         text = f"Not running at the end: {', '.join(lost)}. Their clients {how}."
@@ -152,13 +165,18 @@ def _learned(result: RunResult) -> Section:
     text = f"{clients:,} clients, {alive.size:,} servers, a model of {size:,} parameters. "
     if "msd" in headline:
         text += (
-            "Mean-square deviation from the true minimiser, mean over the last half of the rounds: "
+            f"Mean-square deviation from the true minimiser, {_of_what(result)}: "
             f"{headline['msd']:.1f} dB for the servers' mean model, {headline['msd-servers']:.1f} "
             "dB for a single server's. "
         )
     text += f"The servers disagree by {number(headline.get('disagreement'))} at the end"
     blocks.append(Paragraph(f"{text} (mean squared distance to their mean)."))
     return Section("What was learned", blocks)
+
+
+def _of_what(result: RunResult) -> str:
+    kept = "of the models that are kept, means over the last rounds"
+    return kept if _sums(result) else "mean over the last half of the rounds"
 
 
 def _servers(result: RunResult, graph: Topology) -> Section:
@@ -237,7 +255,7 @@ def _side_by_side(result: RunResult) -> Section:
             return Section(title, [Paragraph("Left out: on this much data it would take long.")])
         rows, missing, settled = [], [], True
         for method in SIDE_BY_SIDE:
-            other = replace(config, method=method, privacy="none")
+            other = replace(config, method=method, privacy="none", release="auto", held_out=0.0)
             try:
                 found = simulate(other, result.seed, rounds)
             except ConfigError as error:

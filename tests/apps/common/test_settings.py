@@ -45,7 +45,7 @@ def test_the_paper_s_settings_are_valid(study):
         ({"privacy": "strong"}, "privacy='strong': use one of none, paper, sound"),
         ({"epsilon": 0}, "epsilon=0.0: must be > 0"),
         ({"delta": 1}, "delta=1.0: must be between 0 and 1"),
-        ({"clip": 0}, "clip=0.0: must be > 0"),
+        ({"clip": -1}, "clip=-1.0: must be between 1e-100 and 1e+100, or 0"),
         ({"nodes": 2}, "nodes=2: must be >= 3"),
         ({"overlap": 1.5}, "overlap=1.5: must be between 0 and 1"),
         ({"signals": "20,30"}, "signals='20,30'"),

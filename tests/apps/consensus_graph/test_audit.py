@@ -37,8 +37,8 @@ def test_the_neighbours_are_legal_and_as_far_apart_as_spikes_get():
     assert np.flatnonzero(np.any(data != neighbour, axis=1)).tolist() == [49]
     for signals in (data, neighbour):
         require_variation(Table(signals, tuple(map(str, range(20))), "audit"))
-    shift = statistic(data, config.clip) - statistic(neighbour, config.clip)
-    expected = sensitivity(config.clip, 50) * np.sqrt(1.0 - 1.0 / 19.0)
+    shift = statistic(data, config.bound) - statistic(neighbour, config.bound)
+    expected = sensitivity(config.bound, 50) * np.sqrt(1.0 - 1.0 / 19.0)
     assert np.linalg.norm(shift) == pytest.approx(expected)
     a, b = np.triu_indices(20, 1)
     watched = Noisy(shift, 1.0, False).watched().centre
@@ -66,7 +66,7 @@ def test_the_audit_draws_what_the_client_releases():
     table = Table(data, tuple("abcdefgh"), "audit")
     node = Node("a", 0, None, None, True)
     released = [release_statistic(config, seed, node, table) for seed in range(400)]
-    clean = statistic(data, config.clip)
+    clean = statistic(data, config.bound)
     drawn = Noisy(clean, released[0].events[0].sigma, False).draw(400, np.random.default_rng(0))
     residual = np.array([one.values for one in released]) - clean
     assert residual.std() == pytest.approx((drawn - clean).std(), rel=0.03)
@@ -77,7 +77,7 @@ def test_the_audit_draws_what_the_client_releases():
 def test_the_last_step_is_the_solvers(settings):
     config = paper_config(nodes=8, **settings)
     data, _ = neighbours(config, 1)
-    z = statistic(data, config.clip)
+    z = statistic(data, config.bound)
     point, length = last_step(config, z)
     start = np.full(z.size, 1.0 / 7.0)
     rng = np.random.default_rng(0)
@@ -109,7 +109,7 @@ def test_one_round_of_theorem_3_claims_an_eighth_and_leaks_more_than_ten():
 
 def test_the_sampled_bound_is_below_the_exact_leak_before_projection():
     config = paper_config()
-    points = [last_step(config, statistic(s, config.clip)) for s in neighbours(config, 1)]
+    points = [last_step(config, statistic(s, config.bound)) for s in neighbours(config, 1)]
     (one, length), (other, same) = points
     assert length == pytest.approx(same)
     sigma = classic_gaussian_sigma(0.125, 1.25e-6, 2.0 * 25.0 / 50.0)

@@ -10,6 +10,7 @@ import pytest
 
 from apps.common.tables import DataError
 from apps.consensus_graph.config import ConsensusGraphConfig
+from apps.consensus_graph.paper import private as private_paper
 from apps.consensus_graph.paper import real_data
 from apps.consensus_graph.paper import synthetic as paper
 from tests.apps.datasets import needs
@@ -94,3 +95,38 @@ def test_absent_data_is_named(monkeypatch, tmp_path, console):
     monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
     with pytest.raises(DataError, match="set TRELLIS_DATA to the folder that holds COIL20"):
         real_data.table_2(tmp_path, console)
+
+
+def test_what_privacy_costs_is_written_beside_alone_open_and_each(tmp_path, console, monkeypatch):
+    monkeypatch.setattr(private_paper, "SEEDS", range(1, 3))
+    monkeypatch.setattr(private_paper, "ROUND_SEEDS", range(1, 2))
+    monkeypatch.setattr(private_paper, "SETTINGS", ((60, 40, 3.0),))
+    monkeypatch.setattr(private_paper, "WATCHED", 10)
+    private_paper.private(tmp_path, console)
+    with (tmp_path / "private.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    found = {name: float(value) for name, value in row.items()}
+    assert found["at home, private"] > found["alone"] + 0.05
+    assert found["consensus, private"] > 0.7
+    assert found["clients, each"] < 0.3 < found["clients, none"]
+
+
+def test_break_even_says_from_how_many_clients_on_it_pays(tmp_path, console, monkeypatch):
+    monkeypatch.setattr(private_paper, "SEEDS", range(1, 4))
+    monkeypatch.setattr(private_paper, "SIZES", (5, 100))
+    monkeypatch.setattr(private_paper, "BREAK_EVEN_SIGNALS", (50,))
+    monkeypatch.setattr(private_paper, "WATCHED", 10)
+    private_paper.break_even(tmp_path, console)
+    few, many = read(tmp_path / "break-even.csv")
+    assert few["epsilon 1"] == pytest.approx(few["alone"], abs=0.03)
+    assert many["epsilon 1"] > many["alone"] + 0.08
+    assert few["quotient 1"] > 1.0 > 0.3 > many["quotient 1"]
+    assert {"break-even-50.png", "break-even-50.svg"} <= {p.name for p in tmp_path.iterdir()}
+
+
+def test_where_it_pays_it_pays_from_there_on():
+    rows = [
+        {"clients": n, "alone": 0.5, "x": x} for n, x in ((5, 0.6), (10, 0.5), (20, 0.6), (50, 0.7))
+    ]
+    assert private_paper._pays_from(rows, "x") == 20
+    assert private_paper._pays_from(rows[:2], "x") is None

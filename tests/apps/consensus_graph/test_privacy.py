@@ -24,7 +24,9 @@ from sim.grid import LocalGrid
 from strategies.core import wire
 
 STUDY = "consensus-graph"
-SOUND = {"privacy": "sound", "epsilon": 2.0, "delta": 1e-6, "nodes": 6, "clients": 3}
+SOUND = {
+    "privacy": "sound", "release": "each", "epsilon": 2.0, "delta": 1e-6, "nodes": 6, "clients": 3,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("extra", [{}, {"local-steps": 7, "rounds": 30}, {"rounds": 2}])
@@ -60,8 +62,8 @@ def test_the_noise_has_the_deviation_the_ledger_claims(tmp_path):
     config = ConsensusGraphConfig.from_settings({**SOUND, "nodes": 40})
     values = np.random.default_rng(0).normal(size=(25, 40))
     table = Table(values, tuple(f"x{i}" for i in range(40)), "test")
-    clean = statistic(values, config.clip)
-    sigma = gaussian_sigma(2.0, 1e-6, sensitivity(config.clip, 25))
+    clean = statistic(values, config.bound)
+    sigma = gaussian_sigma(2.0, 1e-6, sensitivity(config.bound, 25))
     for node in (
         Node("a", 0, None, None, True),
         Node("b", 0, tmp_path / "b.csv", tmp_path, False),

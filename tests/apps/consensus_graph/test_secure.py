@@ -34,7 +34,7 @@ def test_masks_are_random_but_the_result_is_not():
 
 
 def test_releases_are_accounted_as_in_the_open():
-    result = run(STUDY, {**SECURE, "privacy": "sound", "epsilon": 20.0})
+    result = run(STUDY, {**SECURE, "privacy": "sound", "release": "each", "epsilon": 20.0})
     assert [e["epsilon"] for e in result.ledger["clients"]] == pytest.approx([20.0] * 6)
 
 

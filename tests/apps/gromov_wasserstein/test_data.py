@@ -22,6 +22,7 @@ from apps.gromov_wasserstein.data import (
     client_split,
     feature_count,
     split,
+    split_counts,
     variables,
 )
 from apps.gromov_wasserstein.files.npz import write_graphs
@@ -223,8 +224,8 @@ def test_a_device_splits_by_its_graphs_and_a_simulation_by_its_seed(tmp_path):
     graphs = synthetic_graphs(40, np.random.default_rng(1))
     others = synthetic_graphs(40, np.random.default_rng(2))
 
-    def test_places(graphs, seed, node):
-        return client_split(graphs, seed, node).test.tolist()
+    def test_places(graphs, seed, node, **settings):
+        return client_split(config(**settings), graphs, seed, node).test.tolist()
 
     real, first, second = device(tmp_path), simulated(None, 0), simulated(None, 1)
     assert test_places(graphs, 1, real) == test_places(graphs, 2, real)
@@ -232,6 +233,21 @@ def test_a_device_splits_by_its_graphs_and_a_simulation_by_its_seed(tmp_path):
     assert test_places(graphs, 1, first) == test_places(others, 1, first)
     assert test_places(graphs, 1, first) != test_places(graphs, 2, first)
     assert test_places(graphs, 1, first) != test_places(graphs, 1, second)
+    # Under sound privacy no graph decides which others are learned from.
+    sound = {"privacy": "sound"}
+    assert test_places(graphs, 1, real, **sound) == test_places(others, 1, real, **sound)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 10, 188])
+@pytest.mark.parametrize("held_out", [0.01, 0.3, 0.9])
+def test_graphs_are_held_out_and_one_is_left_to_train_with(count, held_out):
+    parts = split(count, np.random.default_rng(3), held_out)
+    found = (parts.train, parts.validation, parts.test)
+    assert tuple(map(len, found)) == split_counts(count, held_out)
+    assert sorted(np.concatenate(found).tolist()) == list(range(count))
+    assert len(parts.train) >= 1
+    if count >= 10:
+        assert len(parts.test) == min(int(held_out * count + 0.5), count - 1)
 
 
 # What clients have to agree on

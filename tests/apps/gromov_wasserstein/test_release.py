@@ -22,6 +22,7 @@ from apps.gromov_wasserstein.release import (
     warnings,
 )
 from privacy.accounting.budget import Policy, PrivacyRefused
+from privacy.device import log
 from privacy.mechanisms.multibit import log_probability
 
 
@@ -139,7 +140,10 @@ def test_a_simulation_repeats_itself_and_rounds_differ():
 def test_a_device_s_bits_do_not_come_from_the_seed_and_every_answer_is_entered(tmp_path):
     config, rows, node = settings(epsilon=2.0), rows_of(4, 9), device(tmp_path)
     policy = Policy(max_epsilon=5.0)
-    codes = [release_rows(config, 1, node, rows, 1, policy) for _ in range(2)]
+    codes = []
+    for number in range(2):  # two runs
+        with log.working_on(log.Occasion(str(number), "gromov-wasserstein", "query.embed", "")):
+            codes.append(release_rows(config, 1, node, rows, 1, policy))
     assert np.any(codes[0][0]["codes"] != codes[1][0]["codes"])
     kept = json.loads((tmp_path / "state" / "ledger.json").read_text())
     assert "multi-bit" in json.dumps(kept)
@@ -148,6 +152,14 @@ def test_a_device_s_bits_do_not_come_from_the_seed_and_every_answer_is_entered(t
     (event,) = codes[0][1]
     assert event.epsilon == 2.0
     assert event.delta == 0.0
+
+
+@pytest.mark.parametrize("per", ["graph", "node"])
+def test_a_run_gets_its_embeddings_from_a_device_once(per, tmp_path):
+    config, rows = settings(epsilon=2.0, budget_per=per), rows_of(4, 9)
+    release_rows(config, 1, device(tmp_path), rows, 1)
+    with pytest.raises(PrivacyRefused, match="declared"):
+        release_rows(config, 1, device(tmp_path), rows, 1)
 
 
 def test_a_device_that_requires_privacy_refuses_to_send_rows(tmp_path):
@@ -164,10 +176,15 @@ def test_a_device_that_requires_privacy_refuses_to_send_rows(tmp_path):
 
 
 def test_what_is_not_covered_is_said():
-    assert "updates of training" in statement(settings())["not_covered"]
+    assert "updates of training" in statement(settings(privacy="paper"))["not_covered"]
+    for more in ({}, {"method": "fedavg"}):  # nothing but what is declared public is left out
+        assert "updates of training" not in statement(settings(**more))["not_covered"]
+    assert "nothing is trained" in statement(settings())["claim"]
+    assert "noisy secure sums" in statement(settings(method="fedavg"))["claim"]
     told = warnings(settings(budget_per="node", epsilon=3.0), 1)
     assert any("a graph of n nodes spends n times" in note for note in told)
-    assert any("secure-aggregation=true" in note for note in told)
-    assert warnings(settings(epsilon=1.0, secure_aggregation=True), 1) == []
+    assert any("Nothing is trained" in note for note in told)
+    assert any("every client's updates" in n for n in warnings(settings(privacy="paper"), 1))
+    assert warnings(settings(epsilon=1.0, method="untrained"), 1) == []
     assert any("add up to 30" in note for note in warnings(settings(epsilon=3.0), 10))
     assert math.isfinite(spent(settings(), [1]))

@@ -30,7 +30,7 @@ class Federation:
         nodes = [Node(f"c{k}", k, None, None, True) for k in range(config.clients)]
         self.graphs = [client_graphs(config, seed, node) for node in nodes]
         self.splits = [
-            client_split(own, seed, n) for own, n in zip(self.graphs, nodes, strict=True)
+            client_split(config, own, seed, n) for own, n in zip(self.graphs, nodes, strict=True)
         ]
         names = variables(config, self.graphs[0])
         known = [

@@ -82,7 +82,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(plain):
         {"privacy": "paper"},
         {"privacy": "sound", "epsilon": 60.0, "estimator": "rectified"},
         {"privacy": "sound", "epsilon": 60.0, "estimator": "simplex", "budget-per": "node"},
-        {"release-every": 1, "privacy": "sound", "epsilon": 5.0},
+        {"privacy": "sound", "method": "fedavg", "epsilon": 60.0},
+        {"privacy": "sound", "method": "fedavg", "task": "graph", "held-out": 0.3},
+        {"release-every": 1, "privacy": "paper", "epsilon": 5.0},
         {"sample": 2},
         {"downstream": "all"},
         {"share-labels": False, "downstream": "knn"},
@@ -111,7 +113,7 @@ def test_secure_aggregation_leaves_the_model_as_it_is():
 
 
 def test_releases_of_several_rounds_add_up():
-    result = study({"release-every": 1, "privacy": "sound", "epsilon": 5.0})
+    result = study({"release-every": 1, "privacy": "paper", "epsilon": 5.0})
     assert result.ledger["epsilon"] == 10.0
     once = study({"privacy": "sound", "epsilon": 5.0, "budget-per": "node"})
     largest = max(once.arrays["sizes"])

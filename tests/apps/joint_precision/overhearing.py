@@ -19,7 +19,7 @@ from strategies.core import wire
 
 STUDY = "joint-precision"
 SMALL = {"variables": 6, "blocks": 2, "samples": "50"}
-SOUND = {**SMALL, "privacy": "sound", "epsilon": 2.0, "delta": 1e-6}
+SOUND = {**SMALL, "privacy": "sound", "release": "each", "epsilon": 2.0, "delta": 1e-6}
 
 
 def overheard(settings, data=None, seed=1, nodes=None):

@@ -27,7 +27,8 @@ def test_the_observer_loses_nothing():
 
 
 def test_sound_keeps_its_claim_and_the_attack_comes_near():
-    (finding,) = study_audit.audits({"epsilon": 2.0, "samples": "60"}, trials=100_000)
+    settings = {"epsilon": 2.0, "samples": "60", "release": "each"}
+    (finding,) = study_audit.audits(settings, trials=100_000)
     assert not finding.refuted
     assert 0.8 < finding.result.epsilon_lower <= 2.0
 
@@ -35,11 +36,33 @@ def test_sound_keeps_its_claim_and_the_attack_comes_near():
 def test_half_the_noise_is_found_out(monkeypatch):
     original = release.sensitivity
     monkeypatch.setattr(release, "sensitivity", lambda p, n: 0.5 * original(p, n))
-    (finding,) = study_audit.audits({"epsilon": 1.0, "samples": "60"}, trials=100_000)
+    settings = {"epsilon": 1.0, "samples": "60", "release": "each"}
+    (finding,) = study_audit.audits(settings, trials=100_000)
+    assert finding.refuted
+
+
+SUMMED = {"epsilon": 2.0, "samples": "60", "clients": 10, "variables": 12}
+
+
+def test_the_noisy_sum_keeps_its_claim_and_the_attack_comes_near():
+    (finding,) = study_audit.audits(SUMMED, trials=100_000)
+    assert finding.mechanism == "sound, one noisy sum"
+    assert not finding.refuted
+    assert 0.6 < finding.result.epsilon_lower <= finding.claimed <= 2.0
+
+
+def test_noise_that_counts_on_half_a_sensitivity_is_found_out(monkeypatch):
+    original = study_audit.sensitivity
+    monkeypatch.setattr(study_audit, "sensitivity", lambda p: 0.5 * original(p))
+    (finding,) = study_audit.audits(SUMMED, trials=100_000)
     assert finding.refuted
 
 
 def test_what_claims_nothing_is_not_audited():
-    for settings in ({"privacy": "none"}, {"privacy": "paper"}, {"noise": "discrete"}):
+    for settings in (
+        {"privacy": "none"},
+        {"privacy": "paper"},
+        {"noise": "discrete", "release": "each"},
+    ):
         with pytest.raises(ConfigError, match="audit"):
             study_audit.audits(settings)

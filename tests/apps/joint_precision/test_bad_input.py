@@ -145,7 +145,14 @@ def test_a_bad_setting(capsys, assignment, message):
     [
         ({"correlation": "pearson"}, r"correlation='pearson'.*needs correlation='kendall'"),
         ({"correlation": "spearman"}, r"correlation='spearman'.*needs correlation='kendall'"),
-        ({"method": "pooled"}, "method='pooled' sends the raw data; it cannot be private"),
+        (
+            {"method": "pooled", "release": "each"},
+            "method='pooled' with release='each' sends the raw data; it cannot be private",
+        ),
+        (
+            {"method": "pooled", "clients": 2},
+            "cannot be private. release='sum': clients=2: a secure sum needs three",
+        ),
         ({"path": 3, "subsamples": 2}, r"subsamples=2: every subsample is one more release"),
     ],
 )

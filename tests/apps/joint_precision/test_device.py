@@ -22,6 +22,8 @@ from tests.apps.joint_precision.overhearing import (
     released,
 )
 
+EACH = {"privacy": "sound", "release": "each"}
+
 
 @pytest.fixture
 def devices(tmp_path):
@@ -44,7 +46,7 @@ def start(nodes, out, seed=1, **settings) -> RunResult:
 
 
 def test_a_device_draws_its_own_noise_and_the_same_after_a_restart(devices, tmp_path):
-    sound = {"privacy": "sound", "epsilon": 2.0}
+    sound = {**EACH, "epsilon": 2.0}
     first = start(devices, tmp_path / "1", **sound)
     # Another run with another seed on the restarted devices: the server's seed has no part in it.
     again = start(devices, tmp_path / "2", seed=99, **sound)
@@ -69,12 +71,12 @@ def test_another_budget_draws_other_noise_and_not_the_same_on_another_scale(monk
 
 def test_a_device_refuses_what_its_budget_does_not_hold_by_name(devices, tmp_path):
     devices[1]["max-epsilon"] = 1.5
-    result = start(devices, tmp_path / "out", privacy="sound", epsilon=2.0)
+    result = start(devices, tmp_path / "out", **EACH, epsilon=2.0)
     assert [client["name"] for client in result.clients] == ["a", "c"]
     assert result.arrays["sparse"].shape == (2, 5, 5)
     assert any("b: refused by the owner's policy (E4)" in note for note in result.notes)
     assert "max-epsilon 1.5" in reasons(tmp_path / "s-b")[0]
-    assert len(start(devices, tmp_path / "2", privacy="sound", epsilon=1.0).clients) == 3
+    assert len(start(devices, tmp_path / "2", **EACH, epsilon=1.0).clients) == 3
 
 
 def test_a_device_that_requires_privacy_refuses_a_run_without(devices, tmp_path):
@@ -109,6 +111,6 @@ def test_subsamples_on_devices_need_no_partition(devices, tmp_path):
 
 
 def test_the_server_never_sees_a_fingerprint_of_the_data(devices, tmp_path):
-    result = start(devices, tmp_path / "out", privacy="sound")
+    result = start(devices, tmp_path / "out", **EACH)
     names = {e["name"] for entry in result.ledger["clients"] for e in entry["events"]}
     assert names == {"statistic"}

@@ -115,7 +115,7 @@ def test_two_data_sets_with_the_same_noisy_tau_send_the_same_messages(tmp_path, 
     def fixed(self, values, source):
         return np.random.default_rng(7).uniform(-0.3, 0.3, values.size)
 
-    settings = {"privacy": "sound", "epsilon": 2.0, **extra}
+    settings = {"privacy": "sound", "release": "each", "epsilon": 2.0, **extra}
     different = [_stream(overheard(settings, data=folder)) for folder in folders]
     assert different[0] != different[1]
     monkeypatch.setattr(shared.Release, "apply", fixed)
@@ -146,6 +146,7 @@ def test_data_changed_after_enrolment_changes_no_message(tmp_path):
 
 def test_a_subsample_that_a_server_asks_for_all_the_same_is_not_made():
     node = {"partition-id": 0, "num-partitions": 1, "simulation": True}
-    run_config = make_run_config(STUDY, {"variables": 5, "blocks": 1, "privacy": "sound"})
+    settings = {"variables": 5, "blocks": 1, "privacy": "sound", "release": "each"}
+    run_config = make_run_config(STUDY, settings)
     with pytest.raises(ValueError, match="another release"):
         ask_client(run_config, node, {"task": "step", "ratio": 1.0, "replicate": 1})

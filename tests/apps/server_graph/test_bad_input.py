@@ -112,7 +112,10 @@ def test_a_graph_file_that_is_not_there_or_in_parts(tmp_path, capsys):
         ({"method": "fedavg", "failures": "0:3"}, "in round 3 no server is left"),
         ({"features": 0}, "features=0: must be >= 1"),
         ({"samples": "10,20"}, "samples='10,20': one whole number >= 1 for all clients, or 50"),
-        ({"privacy": "sound"}, "privacy='sound': epsilon is of the noise between servers"),
+        (
+            {"privacy": "sound", "release": "each"},
+            "privacy='sound': epsilon is of the noise between servers",
+        ),
         ({"sgma": 1}, "did you mean 'sigma'?"),
         ({"sample": 2}, "server 0 asks 2 clients"),
         ({"method": "masked", "topology": "path", "sigma": 0}, "server-0 has one neighbour"),

@@ -163,7 +163,7 @@ def test_without_a_clip_no_epsilon_exists_and_that_is_said(method, caplog):
     ids=str,
 )
 def test_a_claim_that_nothing_stands_behind_is_refused(privacy, settings):
-    good = {"privacy": privacy, "method": "hybrid", "clip": 1.0, "sigma": 0.2}
+    good = {"privacy": privacy, "release": "each", "method": "hybrid", "clip": 1.0, "sigma": 0.2}
     ServerGraphConfig(**good)
     with pytest.raises(ConfigError, match=f"privacy='{privacy}': .*method hybrid or iid.*clip > 0"):
         ServerGraphConfig(**(good | settings))
@@ -178,7 +178,9 @@ def test_a_ridge_that_drives_models_apart_is_refused():
 
 def test_what_is_not_covered_is_said():
     for method in ("hybrid", "iid"):
-        said = statement(ServerGraphConfig(method=method, clip=1.0, privacy="sound"))
+        said = statement(
+            ServerGraphConfig(method=method, clip=1.0, privacy="sound", release="each")
+        )
         for words in ("The server itself", "its clients", "floating-point", "re-homed"):
             assert words in said["not_covered"]
 

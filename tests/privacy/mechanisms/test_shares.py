@@ -161,3 +161,14 @@ def share_of(share, draws, source):
     from dataclasses import replace
 
     return replace(share, size=draws).draw(source)
+
+
+@pytest.mark.parametrize("few", [1, 2, 6, 9, 10])
+def test_a_wider_share_makes_up_for_those_that_are_not_counted_on(few):
+    share = plan_share(20, 0.3, 1.0, 4, 10)
+    own = share.counting_on(few)
+    whole = float(own.steps) ** 2 + (few - 1) * float(share.steps) ** 2
+    assert whole >= 10 * float(share.steps) ** 2
+    assert whole == pytest.approx(10 * float(share.steps) ** 2, rel=1e-3)
+    with pytest.raises(ValueError, match="few=11"):
+        share.counting_on(11)

@@ -37,6 +37,8 @@ STRATEGIES += [
         {"path": 2, "subsamples": 2, "choose": "stability"},
         {"sample": 2, "screening": False},
         {"privacy": "sound"},
+        {"privacy": "sound", "held-out": 0.3, "path": 2},
+        {"privacy": "sound", "release": "each"},
         {"wire": "float32", "method": "fused"},
         {"method": "glasso", "path": 3},
         {"method": "pooled", "penalty": "fused"},
@@ -68,8 +70,9 @@ STRATEGIES += [
     for more in (
         {},
         {"method": "fedprox", "model": "gin", "task": "graph", "batch": 1},
-        {"sample": 2, "privacy": "sound", "epsilon": 20.0, "release-every": 2},
-        {"secure-aggregation": True, "privacy": "sound", "estimator": "double"},
+        {"sample": 2, "privacy": "paper", "epsilon": 20.0, "release-every": 2},
+        {"secure-aggregation": True},
+        {"privacy": "sound", "method": "fedavg", "estimator": "double"},
     )
 ]
 # Against a bad client: bounds that clip honest replies as well, and middles in place of means.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from apps.common.private import noisy_sum
 from apps.common.private.noisy_sum import noisy
 from apps.consensus_graph.config import ConsensusGraphConfig
 from privacy.accounting.events import PrivacyEvent
 from privacy.accounting.sampled import ratio_for, spent
+from privacy.secagg import client
 from privacy.secagg.client import Summands, register
 from sim.faults import Drop
 from sim.grid import LocalGrid
@@ -64,6 +67,7 @@ class Federation:
                 node["state-path"] = str(tmp_path / f"state-{i}")
                 node |= policy(i) if policy else {}
             nodes.append(node)
+        self.nodes = nodes
         config = {"seed": 3, "colluding": self.shares["colluding"], "releases": releases}
         self.grid = LocalGrid(app, nodes, config, faults=fault)
         order = {n.node_config["partition-id"]: n.id for n in self.grid._nodes.values()}
@@ -144,8 +148,8 @@ def test_a_round_made_again_is_counted_again_where_the_run_declared_it():
     found = Federation(10, fault=lost, dropout=0.2, releases=2).gather()
     assert len(found.survivors) == 7
     numbers = [event.name for event in events_of(found)]
-    assert numbers.count("sum-a test-1") == 7
-    assert numbers.count("sum-a test-2") == 7
+    assert numbers.count("sum-a test-0-1") == 7
+    assert numbers.count("sum-a test-0-2") == 7
     # And its noise is another: the difference of two sums must not tell what one client sent.
     assert len(set(numbers)) == 2
 
@@ -230,7 +234,7 @@ class TestDevices:
 def test_personal_results_of_others_do_not_ride_along():
     """What a noisy sum tells in the clear is its event, nothing else."""
     found = Federation(5).gather()
-    assert all(set(content) == {"privacy.sum-a test-1"} for _, content in found.sent)
+    assert all(set(content) == {"privacy.sum-a test-0-1"} for _, content in found.sent)
 
 
 @pytest.mark.parametrize("clients", [3, 4, 5, 10, 23])
@@ -240,3 +244,54 @@ def test_forecasts_know_how_many_will_be_counted_on(clients, shares):
     found = Federation(clients, dropout=dropout, colluding=colluding).gather()
     assert {e.noisers for e in events_of(found)} == {expected_noisers(clients, *shares)}
     assert expected_noisers(clients, *shares) > clients // 3
+
+
+@pytest.mark.parametrize(("doubt", "counted"), [(0.2, 8), (0.4, 1)])
+def test_a_device_whose_owner_doubts_more_makes_up_for_shares_of_others(tmp_path, doubt, counted):
+    """Nine count on ten; one counts on fewer, whose smaller shares must be enough with its own.
+
+    Beyond a third, where the sum may open in parts, it counts on itself alone.
+    """
+
+    def policy(i):
+        return {"count-noise-of": "anyone", "colluding": doubt if i == 0 else 0.0}
+
+    found = Federation(10, tmp_path, policy=policy, releases=400).gather()
+    by_client = {c: PrivacyEvent.from_record(dict(next(iter(r.values())))) for c, r in found.sent}
+    assert by_client[1].noisers == 10
+    assert by_client[0].noisers == counted
+    sigma = by_client[1].sigma
+    assert by_client[0].sigma == pytest.approx(sigma, rel=1e-3)
+    share = sigma**2 / 10.0
+    whole = math.sqrt((10 - counted + 1) * share + 9 * share)
+    assert np.std(noise_of(found)) == pytest.approx(whole, rel=0.1)
+
+
+def test_clients_told_of_another_noise_do_not_add_up(monkeypatch):
+    """A server that has the others add less noise gets no sum with the client that counts on it."""
+    honest = noisy_sum._Task.noise
+
+    def told_otherwise(task, noisers, fraction_bits, size):
+        mine = int(task.context.node_config["partition-id"]) == 4
+        other = replace(task, ratio=100.0 * task.ratio) if mine else task
+        return honest(other, noisers, fraction_bits, size)
+
+    monkeypatch.setattr(noisy_sum._Task, "noise", told_otherwise)
+    found = Federation(12, dropout=0.1).gather()
+    assert 4 not in found.survivors
+    assert "its masks are not those of its neighbours" in found.failures[4]
+
+
+def test_clients_of_another_run_config_do_not_add_up(monkeypatch):
+    honest = client.shared_hash
+
+    def told_otherwise(content, personal=(), run_config=None):
+        told_otherwise.calls += 1
+        other = {"epsilon": 1000.0} if told_otherwise.calls == 5 else run_config
+        return honest(content, personal, other)
+
+    told_otherwise.calls = 0
+    monkeypatch.setattr(client, "shared_hash", told_otherwise)
+    found = Federation(12, dropout=0.1).gather()
+    assert len(found.failures) == 1
+    assert "it was told something else" in next(iter(found.failures.values()))

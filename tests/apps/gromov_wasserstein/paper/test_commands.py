@@ -18,7 +18,7 @@ from apps.gromov_wasserstein.config import GromovWassersteinConfig
 
 def test_every_table_and_figure_has_a_command():
     wanted = {"table1", "fig2", "fig3", "fig4", "fig5", "fig7", "fig11", "fig12"}
-    assert set(paper.FIGURES) == wanted | {"privacy-utility"}
+    assert set(paper.FIGURES) == wanted | {"privacy-utility", "private", "break-even"}
     assert set(paper.ON_REQUEST) == {"table1-full"}
 
 
@@ -31,6 +31,6 @@ def test_the_paper_s_settings_are_valid():
 
 def test_without_data_the_error_names_the_variable(tmp_path, monkeypatch, console):
     monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
-    for name in ("fig3", "fig11", "table1"):
+    for name in ("fig3", "fig11", "table1", "private"):
         with pytest.raises(DataError, match="TRELLIS_DATA"):
             figure("gromov-wasserstein", name)(tmp_path, console)

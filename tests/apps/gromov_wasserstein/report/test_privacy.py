@@ -74,17 +74,27 @@ def test_budgets_are_told_per_graph_and_per_node():
 
 
 def test_who_learns_what_follows_the_settings():
-    off = {row["what"]: row for row in table(run(), PRIVACY, "who learns it").values()}
+    paper = run(privacy="paper", estimator="raw")
+    off = {row["what"]: row for row in table(paper, PRIVACY, "who learns it").values()}
     updates = "updates of training, with loss, hits and numbers of items"
     assert "every client's (secure aggregation is off)" in off[updates]["who learns it"]
     assert off["labels of graphs"]["who learns it"] == "the server, in the clear"
     assert off["embeddings, encoded"]["covered by epsilon"] == "yes"
-    on = table(run(secure_aggregation=True, share_labels=False), PRIVACY, "who learns it")
+    masked = run(privacy="paper", estimator="raw", secure_aggregation=True, share_labels=False)
+    on = table(masked, PRIVACY, "who learns it")
     assert "sum only (secure aggregation is on)" in on[updates]["who learns it"]
     assert on["labels of graphs"]["who learns it"] == "nobody: they are not sent"
     for rows in (off, on):  # no more is covered than the encoded embeddings and what comes of them
         yes = [what for what, row in rows.items() if str(row["covered by epsilon"])[:3] == "yes"]
         assert yes == ["embeddings, encoded", "distances, and what is learned from them"]
+    still = table(run(), PRIVACY, "who learns it")
+    assert "weights from the seed; nothing is trained" in still
+    noisy = table(run(method="fedavg"), PRIVACY, "who learns it")
+    for what in ("clipped gradients of graphs", "the model that comes of them"):
+        assert noisy[what]["covered by epsilon"] == "yes"
+    for rows in (still, noisy):
+        own = rows["a client's own model and raw embeddings"]
+        assert own["who learns it"] == "nobody but the client"
     plain = table(run(privacy="none"), PRIVACY, "who learns it")
     assert {row["covered by epsilon"] for row in plain.values()} == {"no"}
 

@@ -1,0 +1,136 @@
+"""A device's part of the private consensus: its summands, and its own graph, kept at home."""
+
+from __future__ import annotations
+
+import numpy as np
+from flwr.app import Context, Message
+
+from apps.common.node import Node
+from apps.common.private.noisy_sum import noisy
+from apps.common.private.personal import Personal
+from apps.common.tables import Table
+from apps.consensus_graph.config import SCORE_SHARE, ConsensusGraphConfig
+from apps.consensus_graph.data import client_table
+from apps.consensus_graph.problem import Vector, edge_count
+from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from privacy.accounting.events import PrivacyEvent
+from privacy.accounting.sampled import ratio_for
+from privacy.accounting.totals import total_epsilon
+from privacy.secagg.client import Summands
+from strategies.consensus_graph.private import SCORE
+from strategies.core import wire
+
+from . import pooled, score
+from .personal import personal_graph
+
+
+def release_ratio(config: ConsensusGraphConfig, share: float) -> float:
+    """Return sensitivity over noise of the release that takes a ``share`` of the zCDP budget."""
+    return float(ratio_for(config.epsilon, config.delta) * np.sqrt(share))
+
+
+def check_budget(config: ConsensusGraphConfig, node: Node, policy: Policy) -> None:
+    """Refuse at enrolment what the device's ledger would refuse in the sum.
+
+    Everyone else's sum then begins without this device. Depends on the ledger, not on the data.
+
+    Raises
+    ------
+    PrivacyRefused
+        Where the run's epsilon is more than the owner has left.
+    """
+    if node.simulated or node.state_path is None or not config.sums:
+        return
+    ratio = ratio_for(config.epsilon, config.delta)
+    event = PrivacyEvent(
+        name="enrolment",
+        what="the run as a whole",
+        round=0,
+        epsilon=config.epsilon,
+        delta=config.delta,
+        sigma=1.0 / ratio,
+        sensitivity=1.0,
+        mechanism="summed-gaussian",
+    )
+    known = DeviceLedger(node.state_path, policy).events()
+    total = total_epsilon([*known, event], policy.delta)
+    if total > policy.max_epsilon * (1.0 + 1e-9):
+        raise PrivacyRefused(
+            f"refused: this run (epsilon {config.epsilon:g}) would bring the total to epsilon "
+            f"{total:.4g} at delta {policy.delta:g}, above this device's max-epsilon "
+            f"{policy.max_epsilon:g}"
+        )
+
+
+def sum_of(message: Message, context: Context) -> Summands:
+    """Return what this client adds to the noisy sum that the server asks for."""
+    config, table = _read(context)
+    order = message.content.config_records["order"]
+    server_round = int(order["round"])  # type: ignore[arg-type]
+    learning, held = score.split(table.values, config.held_out)
+    if order["sum"] == SCORE:
+        if not config.held_out:
+            raise ValueError("the run declares no held-out score")
+        consensus, noise = _public(message, table)
+        counts = score.scores(learning, held, consensus, noise, config.alpha)
+        return noisy(
+            *(context, config, {"scores": counts}),
+            what="held-out signals that the consensus explains, and whether it helped",
+            sensitivity=score.SENSITIVITY,
+            ratio=release_ratio(config, SCORE_SHARE),
+            server_round=server_round,
+        )
+    what = "clipped products of the signals" if config.clip else "directions and sizes of signals"
+    return noisy(
+        *(context, config, pooled.summands(learning, config.clip)),
+        what=f"{what}, summed over all clients",
+        sensitivity=pooled.sensitivity(config.clip),
+        ratio=release_ratio(config, config.statistic_share),
+        server_round=server_round,
+    )
+
+
+def own_graph(message: Message, context: Context) -> Personal:
+    """Return this client's graph from its raw signals and the public consensus."""
+    config, table = _read(context)
+    learning, _ = score.split(table.values, config.held_out)
+    consensus, noise = (None, 0.0) if config.method == "igl" else _public(message, table)
+    found = personal_graph(learning, consensus, noise, config.alpha)
+    arrays: dict[str, Vector] = {"weights": found.weights, "alone": found.alone}
+    summary: dict[str, float | str] = {"signals": float(len(learning)), "beta": found.beta}
+    if consensus is not None:
+        arrays["consensus"] = consensus
+        summary |= {"pull": found.pull, "gain": found.gain, "gamma": found.gamma}
+        summary["in words"] = in_words(found.pull, found.gain)
+    return Personal(arrays, found.weights, table.columns, summary)
+
+
+def in_words(pull: float, gain: float) -> str:
+    """Return what the client's held-out signals say of the consensus."""
+    if pull == 0.0:
+        return "your own held-out signals speak for learning alone; the consensus was not used"
+    return (
+        f"the consensus pulls {pull:g} times as hard as the ridge; it makes your held-out signals "
+        f"{gain:+.2f} more likely each, in natural logarithms"
+    )
+
+
+def _read(context: Context) -> tuple[ConsensusGraphConfig, Table]:
+    """Return settings and data, after the owner's policy allows the run."""
+    config = ConsensusGraphConfig.from_run_config(context.run_config)
+    Policy.from_node_config(context.node_config).permit(config.privacy)
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    return config, client_table(config, seed, node)
+
+
+def _public(message: Message, table: Table) -> tuple[Vector, float]:
+    """Return the consensus and its noise as the server says; refuse what is none."""
+    arrays = wire.arrays(message.content["arrays"])
+    consensus, noise = arrays["consensus"], arrays["noise"]
+    wire.check_reals(consensus, "consensus", (edge_count(len(table.columns)),))
+    wire.check_reals(noise, "noise", (1,))
+    if np.min(consensus) < 0.0 or noise[0] < 0.0:
+        raise ValueError("the consensus that was sent has a negative weight, or its noise is")
+    # A server may send weights of any size: only their proportions are used.
+    largest = float(np.max(consensus))
+    return consensus / largest if largest > 0.0 else consensus, float(noise[0])

@@ -1,0 +1,160 @@
+"""A client of joint-precision with ``release = "sum"``: what it adds to sums, what it keeps.
+
+What the server learns of a client is in two noisy sums at most, each made once in a run: the
+concordances of all clients' samples, and, where samples are held out, the score of the consensus on
+them. The client's own graph is made from raw samples and stays on the device.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message
+
+from apps.common.node import Node
+from apps.common.private.noisy_sum import noisy
+from apps.common.private.personal import Personal
+from apps.common.tables import Table
+from privacy.accounting.budget import Policy
+from privacy.accounting.sampled import ratio_for
+from privacy.secagg.client import Summands
+from strategies.core import wire
+
+from ..config import JointPrecisionConfig
+from ..data import client_table
+from ..problem import partial_correlations
+from . import concordance, score
+from .own import ALONE, Own, own_precision, trusts_of
+
+_HELPED = "consensus-helps"
+
+
+def summands(message: Message, context: Context) -> Summands:
+    """Return what this client adds to the sum that is asked for."""
+    config = JointPrecisionConfig.from_run_config(context.run_config)
+    if not config.sums:
+        raise ValueError("the run makes no noisy sums")
+    Policy.from_node_config(context.node_config).permit(config.privacy)
+    task = str(message.content.config_records["order"]["task"])
+    if task == "score":
+        return _scored(config, message, context)
+    if task != "concordance":
+        raise ValueError(f"task {task!r}: sums are of concordance or score")
+    learned, _ = _samples(config, context)
+    return noisy(
+        context,
+        config,
+        concordance.summands(learned),
+        what="concordances of all pairs of variables",
+        sensitivity=concordance.sensitivity(learned.shape[1]),
+        ratio=learning_ratio(config),
+        server_round=1,
+    )
+
+
+def learning_ratio(config: JointPrecisionConfig) -> float:
+    """Return sensitivity over noise of the concordances; the score has the rest of the budget."""
+    part = score.learning_part(config.held_out)
+    return ratio_for(config.epsilon, config.delta) * math.sqrt(part)
+
+
+def _scored(config: JointPrecisionConfig, message: Message, context: Context) -> Summands:
+    """Return right predictions of held-out signs, and whether the consensus helped this client."""
+    if not config.held_out:
+        raise ValueError("held-out=0: no samples were held out to score with")
+    consensus = _consensus(message)
+    _, held_out = _samples(config, context)
+    if held_out.shape[1] != len(consensus):
+        raise ValueError(f"a consensus of {len(consensus)} variables, not of this client's")
+    helped = context.state.config_records.get(_HELPED, ConfigRecord()).get("helped") is True
+    arrays = {"score": np.array([score.right_signs(held_out, consensus), float(helped)])}
+    ratio = ratio_for(config.epsilon, config.delta) * math.sqrt(score.PART)
+    return noisy(
+        context,
+        config,
+        arrays,
+        what="held-out score of the consensus",
+        sensitivity=score.SENSITIVITY,
+        ratio=ratio,
+        server_round=2,
+    )
+
+
+def own_result(message: Message, context: Context) -> Personal:
+    """Return this client's own graph, from its raw samples and the consensus it was sent."""
+    config = JointPrecisionConfig.from_run_config(context.run_config)
+    if not config.at_home:
+        raise ValueError("the run makes no results on devices")
+    Policy.from_node_config(context.node_config).permit(config.privacy)
+    points = wire.arrays(message.content["arrays"])["points"]
+    table = _table(config, context)
+    learned, _ = concordance.held_out(table.values, config.held_out)
+    solve = partial(
+        own_precision,
+        *(learned, _consensus(message), points.tolist()),
+        gamma=config.gamma,
+        rho=config.rho,
+        tolerance=config.tolerance,
+        rounds=config.rounds,
+    )
+    found = solve(trusts=trusts_of(config.method))
+    # To compare with: what the federation was worth to this client.
+    alone = found if found.alone else solve(trusts=[ALONE])
+    # For the one bit of the score, which is noised with all others.
+    context.state[_HELPED] = ConfigRecord({"helped": not found.alone})
+    return _personal(found, alone, table)
+
+
+def _personal(found: Own, alone: Own, table: Table) -> Personal:
+    sparse = found.sparse[found.chosen]
+    strengths = partial_correlations(sparse)
+    upper = np.triu_indices(len(sparse), 1)
+    support = found.sparse[:, upper[0], upper[1]] != 0.0
+    arrays = {
+        "sparse": sparse,
+        "precision": found.precision[found.chosen],
+        "partial": strengths,
+        "alone": alone.sparse[alone.chosen],
+        "trust": np.array([found.blend, found.scale, found.gain]),
+        "chosen": np.array(found.chosen),
+        "smallest": np.array(found.smallest),
+        "path_lambda1": found.lambdas,
+        "path_ebic": found.ebic,
+        "path_gap": found.gaps,
+        "path_support": np.packbits(support, axis=-1),
+    }
+    used = "not used: this device's own samples predict better without it"
+    if not found.alone:
+        weights = "" if math.isinf(found.scale) else f", its edges favoured (c = {found.scale:g})"
+        used = f"its values count {found.blend:.0%}{weights}"
+    summary: dict[str, float | str] = {
+        "samples": float(len(table.values)),
+        "variables": float(len(sparse)),
+        "edges": float(np.count_nonzero(support[found.chosen])),
+        "edges without the consensus": float(np.count_nonzero(arrays["alone"][upper])),
+        "lambda1": float(found.lambdas[found.chosen]),
+        "consensus": used,
+        "gain in held-out log likelihood per sample": found.gain,
+    }
+    return Personal(arrays, strengths[upper], table.columns, summary)
+
+
+def _consensus(message: Message) -> np.ndarray:
+    """Return the precision matrix that was sent, or refuse it for what it is, not for the data."""
+    matrix = wire.arrays(message.content["arrays"])["consensus"]
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype != np.float64:
+        raise ValueError(f"a consensus of shape {matrix.shape}, {matrix.dtype}")
+    if not np.all(np.isfinite(matrix)):
+        raise ValueError("a consensus that is not finite")
+    return np.array(matrix)
+
+
+def _table(config: JointPrecisionConfig, context: Context) -> Table:
+    return client_table(config, int(context.run_config["seed"]), Node.of(context))
+
+
+def _samples(config: JointPrecisionConfig, context: Context) -> tuple[np.ndarray, np.ndarray]:
+    """Return the samples to learn from, and those held out."""
+    return concordance.held_out(_table(config, context).values, config.held_out)

@@ -1,0 +1,89 @@
+"""The end of a run with noise in sums: score, delivery, account, result."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from flwr.serverapp import Grid
+
+from apps.common.results import RunResult
+from strategies.core.enrolment import StudyError
+from strategies.core.sums import noise_in
+from strategies.server_graph.sums import NoisySums
+
+from .config import ServerGraphConfig
+from .private import Terms
+from .release import sum_statement
+from .truth import alone, distances, true_model
+
+log = logging.getLogger("trellis.run")
+
+
+def close(
+    result: RunResult, config: ServerGraphConfig, seed: int, strategy: NoisySums, grid: Grid
+) -> None:
+    """Score the private model, send it to everyone, and fill the result."""
+    headline = {"rounds": float(len(strategy.progress.rows))}
+    if config.held_out:
+        headline |= _score(result, config, strategy, grid)
+    if config.at_home:
+        strategy.deliver(grid)
+    names = [client.name for client in strategy.clients]
+    simulated = all(client.simulated for client in strategy.clients)
+    result.ledger = strategy.ledger.report(names, sum_statement(config, simulated))
+    result.ledger["simulated"] = simulated
+    _fill(result, config, seed, strategy, headline)
+
+
+def _score(
+    result: RunResult, config: ServerGraphConfig, strategy: NoisySums, grid: Grid
+) -> dict[str, float]:
+    """Return the mean score of held-out samples and the deviation of its noise."""
+    terms = Terms.of(config)
+    try:
+        found = strategy.score(grid)
+    except StudyError as error:
+        result.notes.append(f"There is no score: {error}")
+        return {}
+    count = sum(terms.kept_back(strategy.clients[client].count) for client in found.survivors)
+    if not count:
+        result.notes.append("There is no score: no client has a sample to hold out.")
+        return {}
+    mean = float(np.clip(found.total["terms"][0] / count, 0.0, 1.0))
+    return {"score": mean, "score-noise": noise_in(found) / count}
+
+
+def _fill(
+    result: RunResult,
+    config: ServerGraphConfig,
+    seed: int,
+    strategy: NoisySums,
+    headline: dict[str, float],
+) -> None:
+    rows, last = strategy.progress.rows, strategy.current_round
+    graph, models = strategy.servers.topology, strategy.result
+    up = strategy.up(last)
+    result.arrays = {
+        "models": models,
+        "centroid": strategy.result_centroid(),
+        "combination": np.array(graph.weights),
+        "homes": strategy.homes_in(last),
+        "alive": up,
+    }
+    if len(strategy.own) == len(strategy.clients):
+        # Simulated clients only: gathered for evaluation.
+        own = [strategy.own[client]["model"] for client in range(len(strategy.clients))]
+        result.arrays["personal"] = np.array(own)
+    headline["disagreement"] = rows[-1]["disagreement"]
+    truth = true_model(config, seed, strategy.clients, strategy.homes_in(last))
+    if truth is not None:
+        result.arrays["truth"] = truth
+        headline |= distances(models[up], truth)
+        by_itself = alone(config, seed, strategy.clients, truth)
+        if by_itself is not None:
+            headline["alone-msd"] = by_itself
+    headline["spectral-gap"] = graph.spectral_gap
+    headline["between-servers"] = sum(row["between-servers"] for row in rows)
+    headline["epsilon"] = float(result.ledger.get("epsilon", 0.0))
+    result.headline = headline

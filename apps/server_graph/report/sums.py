@@ -1,0 +1,81 @@
+"""What a report says of a run with noise in sums."""
+
+from __future__ import annotations
+
+import math
+
+from apps.common.results import RunResult
+from apps.common.settings import ConfigError
+from apps.pages import plots
+from apps.pages.report import Block, Facts, FigureBlock, Paragraph, Section
+from apps.pages.wording import number
+
+from ..config import ServerGraphConfig
+from ..forecast import forecast
+from ..private import Terms
+
+SUMS = (
+    "Clients added noise to what their server learned as a secure sum (privacy sound, release "
+    "sum). Every model is computed from such sums, so servers told each other their models as they "
+    "are, whatever the method."
+)
+
+
+def private_section(result: RunResult) -> Section:
+    """Return epsilon over the rounds, what privacy cost, and what it would cost otherwise."""
+    rows = result.metrics
+    x = [row.get("round", k + 1.0) for k, row in enumerate(rows)]
+    figure = plots.curves(x, {"epsilon": [row["epsilon"] for row in rows]}, y_label="epsilon")
+    text = (
+        f"In the end {number(rows[-1]['epsilon'])}, of the client that spent most, by a bound that "
+        "needs no library. It grows as the root of the rounds, and the noise is for a twentieth "
+        "more rounds than planned: some may have to be made again."
+    )
+    svg = plots.svg(figure, f"Epsilon against the round. {text}")
+    blocks: list[Block] = [FigureBlock("Epsilon over the rounds", svg, text)]
+    blocks += _cost(result)
+    try:
+        blocks += _forecast(result)
+    except (ConfigError, ValueError) as error:
+        blocks.append(Paragraph(f"No forecast: {error}"))
+    if own := result.ledger.get("personal"):
+        blocks.append(Facts({"Models of the clients' own": own}))
+    return Section("Privacy: noise in every sum", blocks)
+
+
+def _cost(result: RunResult) -> list[Block]:
+    headline, texts = result.headline, []
+    if "msd" in headline and "alone-msd" in headline:
+        gain = headline["alone-msd"] - headline["msd"]
+        how = f"{gain:.1f} dB closer to" if gain >= 0.0 else f"{-gain:.1f} dB further from"
+        texts.append(
+            f"The private model ({headline['msd']:.1f} dB) is {how} the minimiser than a client "
+            f"by itself with its raw samples ({headline['alone-msd']:.1f} dB)."
+        )
+    if "score" in headline:
+        texts.append(
+            f"Score of the private model on held-out samples: {headline['score']:.3f}, with noise "
+            f"of standard deviation {headline['score-noise']:.3f}; 1 is all labels right."
+        )
+    return [Paragraph(" ".join(texts))] if texts else []
+
+
+def _forecast(result: RunResult) -> list[Block]:
+    config = ServerGraphConfig.from_settings(result.config)
+    counts = [int(client["count"]) for client in result.clients]
+    if not counts or not config.sums:
+        return []
+    size = result.arrays["centroid"].size
+    found = forecast(config, counts, size)
+    even = "none" if math.isinf(found.break_even) else number(found.break_even)
+    facts: dict[str, object] = {
+        "Noise in a server's mean gradient, a round": found.noise,
+        "Noise is for so many releases of a client": Terms.of(config).releases,
+        "Closer to the minimiser than a client by itself, times": found.gain,
+        "Smallest epsilon that is worth it": even,
+    }
+    said = Paragraph(
+        "Estimated beforehand from numbers of clients, samples and parameters alone; see the "
+        "study's page for how far such estimates were off."
+    )
+    return [Facts(facts), said]

@@ -1,0 +1,240 @@
+"""Runs with one noisy sum: in process, and on devices that keep what is theirs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import apps
+from apps import run
+from apps.common.results import RunResult
+from apps.common.runner import make_run_config
+from apps.common.settings import ConfigError
+from apps.joint_precision.config import JointPrecisionConfig
+from apps.joint_precision.private.federation import summed
+from sim.grid import run_local
+from tests.apps.joint_precision.overhearing import STUDY, ask_client, overheard
+
+SUMMED = {
+    "variables": 9, "blocks": 3, "samples": "40,50,40,50,40,50", "clients": 6, "privacy": "sound",
+    "epsilon": 50.0, "lambda1": 0.05, "path": 5,
+}  # fmt: skip
+
+
+def bits(result: RunResult) -> bytes:
+    return b"".join(result.arrays[name].tobytes() for name in sorted(result.arrays))
+
+
+def test_sound_is_one_sum_and_results_at_home_where_it_can_be():
+    config = JointPrecisionConfig(privacy="sound")
+    assert config.sums
+    assert config.at_home
+    assert not JointPrecisionConfig(privacy="none").sums
+    assert not JointPrecisionConfig(privacy="sound", clients=2).sums
+    assert not JointPrecisionConfig(privacy="sound", method="glasso").sums
+    pooled = JointPrecisionConfig(privacy="sound", method="pooled")
+    assert pooled.sums
+    assert not pooled.at_home
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "glasso"}, "method='glasso' lets every client learn alone"),
+        ({"method": "clime"}, "method='clime' lets every client learn alone"),
+        ({"norm_bound": 1.0}, r"norm-bound=1\.0 is for replies one by one"),
+        ({"sample": 2}, "sample=2 is for replies one by one"),
+        ({"indefinite": "refuse"}, "indefinite='refuse' is for replies one by one"),
+        ({"lambda1": 0.0}, r"lambda1=0\.0: devices' own graphs need"),
+        ({"clients": 2}, "clients=2: a secure sum needs three"),
+        ({"correlation": "pearson"}, "the sum is of concordances"),
+        ({"privacy": "none"}, "noise in sums is for privacy='sound'"),
+        ({"method": "pooled", "personal": "device"}, "personal='device'"),
+    ],
+)
+def test_what_a_sum_cannot_do_is_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        JointPrecisionConfig(**{"privacy": "sound", "release": "sum", **settings})
+
+
+def test_held_out_samples_need_a_sum():
+    with pytest.raises(ConfigError, match=r"held-out=0\.2: scores the consensus"):
+        JointPrecisionConfig(held_out=0.2)
+    with pytest.raises(ConfigError, match=r"held-out=0\.2: scores the consensus"):
+        JointPrecisionConfig(held_out=0.2, privacy="sound", release="each")
+
+
+def test_a_run_makes_a_consensus_and_every_clients_own_graph():
+    result = run(STUDY, SUMMED)
+    assert result.arrays["sparse"].shape == (6, 9, 9)
+    assert result.arrays["consensus"].shape == (9, 9)
+    assert np.all(result.arrays["gathered"])
+    assert any("gathered for evaluation" in note for note in result.notes)
+    assert any(note.startswith("Forecast for release='sum': 6 clients") for note in result.notes)
+    for name in ("auc", "consensus-auc", "mcc", "noise-of-tau", "using-consensus", "alone-mcc"):
+        assert np.isfinite(result.headline[name])
+    assert result.headline["auc"] > 0.6
+    assert 0.0 < result.ledger["epsilon"] <= 50.0
+    events = [event for entry in result.ledger["clients"] for event in entry["events"]]
+    assert {event["mechanism"] for event in events} == {"summed-gaussian"}
+    assert len(events) == 6
+
+
+def test_the_report_says_what_is_private_and_what_was_gathered(tmp_path):
+    run(STUDY, {**SUMMED, "held-out": 0.2}, out=tmp_path)
+    text = (tmp_path / "report.html").read_text()
+    for words in (
+        "The consensus, from one noisy sum", "gathered for evaluation", "Held-out score",
+        "How far clients trust the consensus", "What privacy left",
+    ):  # fmt: skip
+        assert words in text
+    assert (tmp_path / "graphs").is_dir()
+
+
+def test_the_sum_is_that_of_the_message_free_functions():
+    """With next to no noise, tau is what the functions give on the same tables."""
+    from apps.joint_precision.data import synthetic_table
+    from apps.joint_precision.private.consensus import consensus
+
+    result = run(STUDY, {**SUMMED, "epsilon": 1e9})
+    config = JointPrecisionConfig.from_settings({**SUMMED, "epsilon": 1e9})
+    tables = [synthetic_table(config, 1, k).values for k in range(6)]
+    wanted = consensus(*summed(tables), 3 * 40 + 3 * 50, 9, 0.0)
+    np.testing.assert_allclose(
+        result.arrays["consensus_correlation"], wanted.correlation, atol=1e-3
+    )
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    first, again, other = (run(STUDY, SUMMED, seed=seed) for seed in (3, 3, 4))
+    assert bits(first) == bits(again)
+    assert bits(first) != bits(other)
+
+
+def test_a_client_gets_seven_messages_at_most_and_three_more_for_a_score():
+    for extra, most in (({}, 7), ({"held-out": 0.3}, 10)):
+        heard = overheard({**SUMMED, **extra})
+        for client in range(6):
+            kinds = [message.metadata.message_type for c, message, _ in heard if c == client]
+            assert len(kinds) == most
+            assert sum(kind == "train.secagg_masked" for kind in kinds) == most // 7 + most // 10
+
+
+def test_the_held_out_score_has_a_part_of_the_budget():
+    result = run(STUDY, {**SUMMED, "held-out": 0.3, "samples": "60"})
+    assert 0.0 < result.headline["held-out-accuracy"] < 1.2
+    assert result.headline["held-out-noise"] > 0.0
+    assert "helped" in result.headline
+    assert result.ledger["epsilon"] <= 50.0
+    entry = result.ledger["clients"][0]
+    rates = [(event["sensitivity"] / event["sigma"]) ** 2 for event in entry["events"]]
+    assert rates[1] / sum(rates) == pytest.approx(0.1, rel=1e-3)
+    assert "two noisy sums" in result.ledger["claim"]
+
+
+def test_pooled_gives_everyone_the_consensus():
+    result = run(STUDY, {**SUMMED, "method": "pooled"})
+    for matrix in result.arrays["sparse"]:
+        np.testing.assert_array_equal(matrix, result.arrays["consensus"])
+    assert not np.any(result.arrays["gathered"])
+
+
+def test_fused_runs_too():
+    trust = run(STUDY, {**SUMMED, "method": "fused"}).arrays["trust"]
+    assert np.all(np.isinf(trust[:, 1]))
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+def devices(folder, change=False):
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(5, 5))
+    nodes = []
+    for name in "abcd":
+        values = rng.normal(size=(40, 5)) @ mixing
+        if change and name == "b":
+            values[7] = 100.0 * rng.normal(size=5)
+        np.savez(folder / f"{name}.npz", X=values)
+        nodes.append(
+            {"data-path": str(folder / f"{name}.npz"), "state-path": str(folder / f"s-{name}")}
+        )
+    return nodes
+
+
+ON_DEVICES = {"clients": 4, "privacy": "sound", "epsilon": 3.0, "held-out": 0.25, "timeout": 30.0}
+
+
+def test_devices_keep_their_own_graphs_and_send_none(tmp_path):
+    nodes, out = devices(tmp_path), tmp_path / "out"
+    run_config = make_run_config(STUDY, ON_DEVICES, seed=1) | {"out": str(out)}
+    run_local(apps.server_app, apps.client_app, nodes, run_config)
+    result = RunResult.load(out)
+    assert not np.any(result.arrays["gathered"])
+    for matrix in result.arrays["sparse"]:
+        np.testing.assert_array_equal(matrix, result.arrays["consensus"])
+    assert any("kept it" in note for note in result.notes)
+    assert result.ledger["epsilon"] <= 3.0
+    for name in "abcd":
+        (kept,) = (tmp_path / f"s-{name}" / "results").iterdir()
+        assert {path.name for path in kept.iterdir()} == {
+            "result.npz", "graph.graphml", "edges.csv", "result.html",
+        }  # fmt: skip
+        with np.load(kept / "result.npz") as own:
+            assert own["sparse"].shape == (5, 5)
+            assert np.all(np.linalg.eigvalsh(own["precision"]) > 0.0)
+
+
+def _told(heard):
+    """Return what replies say but for keys, shares and masked vectors, which are random."""
+    told = []
+    for _, message, reply in heard:
+        if reply.has_error():
+            told.append((message.metadata.message_type, "error"))
+            continue
+        records = {k: v for k, v in reply.content.items() if k not in ("secagg", "masked")}
+        told.append((message.metadata.message_type, repr(sorted(records.items()))))
+    return told
+
+
+def test_one_changed_sample_changes_nothing_but_the_masked_vectors(tmp_path):
+    streams = []
+    for change in (False, True):
+        folder = tmp_path / str(change)
+        folder.mkdir()
+        streams.append(_told(overheard(ON_DEVICES, nodes=devices(folder, change))))
+    names = [kind for kind, _ in streams[0]]
+    assert "query.personal" in names
+    assert len(names) == 40
+    # Paths of the two folders stand in no reply; the names of the clients do.
+    assert streams[0] == streams[1]
+
+
+def test_a_device_that_cannot_make_its_graph_says_the_same(tmp_path, monkeypatch):
+    from apps.joint_precision.private import client
+
+    def fails(*args, **kwargs):
+        raise ValueError("sample 7 is strange")
+
+    replies = []
+    for broken in (False, True):
+        if broken:
+            monkeypatch.setattr(client, "own_precision", fails)
+        folder = tmp_path / str(broken)
+        folder.mkdir()
+        heard = overheard(ON_DEVICES, nodes=devices(folder))
+        replies.append([r for r in _told(heard) if r[0] == "query.personal"])
+    assert replies[0] == replies[1]
+    assert "strange" not in str(replies)
+
+
+def test_a_reply_of_a_clients_own_is_refused():
+    node = {"partition-id": 0, "num-partitions": 6, "simulation": True}
+    with pytest.raises(ValueError, match="one noisy sum"):
+        ask_client(make_run_config(STUDY, SUMMED), node, {"task": "step"})
+
+
+def test_the_ledger_of_the_claim_names_what_is_trusted():
+    result = run(STUDY, {**SUMMED, "epsilon": 1.0})
+    assert "count" in result.ledger["trusted"]
+    assert "raw samples" in result.ledger["claim"]

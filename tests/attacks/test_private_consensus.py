@@ -1,0 +1,140 @@
+"""One noisy sum and graphs at home, against a server that chooses settings and messages.
+
+Two data sets that differ in one record must look alike in everything a device says, but for what it
+adds to a sum; and there they are no further apart than what the noise is for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+import apps
+from apps.common.runner import make_run_config
+from apps.consensus_graph import client_app as study
+from apps.consensus_graph.private import pooled, score
+from privacy.accounting.budget import DeviceLedger, PrivacyRefused
+from sim.grid import LocalGrid
+from strategies.core import wire
+from tests.apps.device_logs import reasons
+from tests.attacks.test_sound_studies import CASES, ask, device, observable
+
+SOUND = {"privacy": "sound", "epsilon": 1.0, "clients": 5, "held-out": 0.2}
+SENT = {
+    "a graph": np.array([1.0, 0.0, 0.5, 0.2, 0.0, 3.0]),
+    "an empty one": np.zeros(6),
+    "a huge one": np.array([1e90, 0.0, 1e80, 0.0, 0.0, 1.0]),
+    "a tiny one": np.array([1e-308, 0.0, 0.0, 0.0, 0.0, 5e-324]),
+    "a negative one": -np.ones(6),
+    "no numbers": np.full(6, np.nan),
+    "another size": np.ones(10),
+}
+
+
+def asked_for(which: str, consensus=None) -> RecordDict:
+    content = RecordDict({"order": ConfigRecord({"round": 1, "sum": which})})
+    if consensus is not None:
+        arrays = {"consensus": consensus, "noise": np.array([0.1])}
+        content["arrays"] = wire.record(arrays)
+    return content
+
+
+def summands_of(node, settings, content) -> dict[str, np.ndarray]:
+    run_config = make_run_config("consensus-graph", settings)
+    with LocalGrid(apps.client_app, [node], run_config):
+        message = Message(content, 1, "train.secagg_masked")
+        context = Context(7, 1, node, RecordDict(), run_config)
+        return dict(study.summands(message, context).arrays)
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[case[0] for case in CASES])
+def test_no_record_decides_what_a_device_says(case, tmp_path):
+    run_config = make_run_config("consensus-graph", SOUND)
+    graph = {"consensus": SENT["a graph"], "noise": np.array([0.1])}
+    seen = []
+    for number, values in enumerate(CASES[case][1:]):
+        node = device(tmp_path / str(number), values)
+        answers = ask(run_config, node, ("query.enrol", {}, {}), ("query.personal", graph, {}))
+        seen.append([observable(answer) for answer in answers])
+        assert seen[-1][1] == {"personal": {"came": True}}
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("clip", [0.0, 5.0])
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[case[0] for case in CASES])
+def test_one_record_moves_the_sum_by_no_more_than_the_noise_is_for(case, clip, tmp_path):
+    found = []
+    for number, values in enumerate(CASES[case][1:]):
+        node = device(tmp_path / str(number), values)
+        arrays = summands_of(node, {**SOUND, "clip": clip}, asked_for("statistic"))
+        found.append(np.concatenate(list(arrays.values())))
+    assert np.all(np.isfinite(found))
+    moved = np.linalg.norm(found[0] - found[1])
+    # A line of csv that is one record may be read as another, or as none.
+    assert moved <= pooled.sensitivity(clip) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("sent", list(SENT)[:4])
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[case[0] for case in CASES])
+def test_one_record_moves_the_score_by_one_at_most(case, sent, tmp_path):
+    found = []
+    for number, values in enumerate(CASES[case][1:]):
+        node = device(tmp_path / str(number), values)
+        found.append(summands_of(node, SOUND, asked_for("score", SENT[sent]))["scores"])
+    assert np.linalg.norm(found[0] - found[1]) <= score.SENSITIVITY
+
+
+@pytest.mark.parametrize("sent", list(SENT)[4:])
+def test_what_is_no_consensus_is_refused_whatever_the_data(sent, tmp_path):
+    for number, (_, values, _) in enumerate(CASES[:4]):
+        node = device(tmp_path / str(number), values)
+        with pytest.raises(ValueError, match=r"consensus|noise"):
+            summands_of(node, SOUND, asked_for("score", SENT[sent]))
+
+
+def test_a_score_that_was_not_declared_is_refused(tmp_path):
+    node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
+    with pytest.raises(ValueError, match="declares no held-out score"):
+        summands_of(node, {**SOUND, "held-out": 0.0}, asked_for("score", SENT["a graph"]))
+
+
+@pytest.mark.parametrize("settings", [{}, {"method": "igl", "held-out": 0.0}])
+def test_nothing_is_said_in_the_clear(settings, tmp_path):
+    node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
+    run_config = make_run_config("consensus-graph", {**SOUND, **settings})
+    graph = SENT["a graph"]
+    order = {"round": 1, "pull": 1.0, "sum": "statistic", "statistic": True}
+    asked = ("train", {"consensus": graph, "own": graph, "slope": graph}, order)
+    (answer,) = ask(run_config, node, asked)
+    assert answer.has_error()
+    assert not DeviceLedger(tmp_path / "s-a").events()
+    assert "in the clear" in reasons(tmp_path / "s-a")[-1]
+
+
+def test_a_second_sum_of_the_same_run_is_refused(tmp_path):
+    node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
+    run_config = make_run_config("consensus-graph", SOUND)
+    context = Context(7, 1, node, RecordDict(), run_config)
+    with LocalGrid(apps.client_app, [node], run_config):
+        for turn in (1, 2):
+            message = Message(asked_for("statistic"), 1, "train.secagg_masked")
+            mine = study.summands(message, context)
+            assert mine.noise is not None
+            size = sum(array.size for array in mine.arrays.values())
+            if turn == 1:
+                drawn, told = mine.noise(lambda *_, **__: 1, 20, size)
+                assert drawn.shape == (size,)
+                assert len(told) == 1
+            else:
+                with pytest.raises(PrivacyRefused, match="declares 1 releases"):
+                    mine.noise(lambda *_, **__: 1, 20, size)
+    (event,) = DeviceLedger(tmp_path / "s-a").events()
+    assert event.epsilon <= 1.0
+
+
+def test_a_run_without_rounds_cannot_be_made_to_release_a_statistic(tmp_path):
+    node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
+    settings = {**SOUND, "method": "igl", "held-out": 0.0}
+    with pytest.raises(ValueError, match="nothing is summed"):
+        summands_of(node, settings, asked_for("statistic"))
