@@ -83,17 +83,21 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
 def audit_summed(config: ConsensusGraphConfig, trials: int, seed: int) -> Finding:
     """Attack the one noisy sum: all other inputs known, and the noise of all who may collude."""
     counted = expected_noisers(config.clients, config.dropout, config.colluding)
-    pair = [_flat(pooled.summands(signals, config.clip)) for signals in neighbours(config, seed)]
+    data, neighbour = neighbours(config, seed)
+    one, other = (_flat(pooled.summands(signals, config.clip)) for signals in (data, neighbour))
     share = plan_share(
         pooled.FRACTION_BITS,
         release_ratio(config, config.statistic_share),
         pooled.sensitivity(config.clip),
-        pair[0].size,
+        one.size,
         counted,
     )
     rng = generator(seed, "audit of the sum")
     return audit_sum(
-        *(f"sound, one noisy sum of {config.clients} clients", *pair, share),
+        f"sound, one noisy sum of {config.clients} clients",
+        one,
+        other,
+        share,
         delta=config.delta,
         trials=trials,
         rng=rng,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from apps.common.settings import ConfigError, StudyConfig
-from privacy.accounting.sampled import ratio_for
 
 MODELS = ("gcn", "gin")
 TASKS = ("node", "graph")
@@ -218,11 +217,15 @@ class GromovWassersteinConfig(StudyConfig):
     @property
     def training_ratio(self) -> float:
         """Sensitivity over noise of the sum of one round."""
+        from privacy.accounting.sampled import ratio_for  # scipy: not for who lists settings
+
         return ratio_for(self.training_epsilon, self.delta, self.rounds)
 
     @property
     def score_ratio(self) -> float:
         """Sensitivity over noise of the sum of hits."""
+        from privacy.accounting.sampled import ratio_for
+
         return ratio_for(self.score_epsilon, self.delta)
 
     @property

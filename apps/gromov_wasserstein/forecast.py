@@ -42,11 +42,8 @@ def noise_length(
     ratio = ratio_for(
         config.training_share * (epsilon or config.epsilon), config.delta, config.rounds
     )
-    return (
-        2.0
-        * math.sqrt(clients / expected_noisers(clients, config.dropout, config.colluding) * size)
-        / (ratio * graphs)
-    )
+    counted = expected_noisers(clients, config.dropout, config.colluding)
+    return 2.0 * math.sqrt(clients / counted * size) / (ratio * graphs)
 
 
 def epsilon_for(

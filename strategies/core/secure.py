@@ -106,6 +106,14 @@ class _Group:
         return self.turn
 
 
+class NoSum(StudyError):
+    """A sum that did not open; ``found`` has what was sent all the same."""
+
+    def __init__(self, found: SecureAnswers) -> None:
+        super().__init__(found.error)
+        self.found = found
+
+
 def noisy_plan(
     clients: int, dropout: float, colluding: float, threshold: int = 0
 ) -> tuple[Plan, int]:
@@ -205,7 +213,7 @@ class SecureSum:
             grid, groups, clients, server_round, timeout, layout=layout, personal=personal
         ).values()
         if found.error:
-            raise StudyError(found.error)
+            raise NoSum(found)
         return found
 
     def gather_groups(

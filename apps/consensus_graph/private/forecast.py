@@ -108,9 +108,6 @@ def relative_noise(
     """Return nu, see the module; without a held-out score and with ``clip = 0``."""
     clients = len(counts)
     ratio = ratio_for(epsilon, config.delta) * math.sqrt(config.statistic_share)
-    noise = (
-        math.sqrt(clients / expected_noisers(clients, config.dropout, config.colluding))
-        * sensitivity(0.0)
-        / ratio
-    )
+    counted = expected_noisers(clients, config.dropout, config.colluding)
+    noise = math.sqrt(clients / counted) * sensitivity(0.0) / ratio
     return (nodes - 1) * noise / sum(counts)

@@ -60,12 +60,16 @@ def test_sound_keeps_its_claim_elsewhere(settings):
     assert not finding.refuted
 
 
-@pytest.mark.parametrize("settings", [{}, {"clip": 3.0}, {"clients": 12, "nodes": 6}])
-def test_the_noisy_sum_keeps_its_claim_with_colluders_helping(settings):
+# A clipped spike is shorter than the bound allows for: less to see.
+@pytest.mark.parametrize(
+    ("settings", "least"),
+    [({}, 0.4), ({"clip": 3.0}, 0.1), ({"clients": 12, "nodes": 6}, 0.4)],
+)
+def test_the_noisy_sum_keeps_its_claim_with_colluders_helping(settings, least):
     given = {"privacy": "sound", "release": "sum", "epsilon": 2.0, **settings}
     (finding,) = audits(given, trials=40_000, seed=2)
     assert finding.claimed <= 2.0 + 1e-9
-    assert 0.4 < finding.result.epsilon_lower <= finding.claimed
+    assert least < finding.result.epsilon_lower <= finding.claimed
 
 
 def test_the_audit_draws_what_the_client_releases():
