@@ -146,7 +146,7 @@ def _show_costs(console: Console, rows: Sequence[tuple[str, ...]]) -> None:
 
     table = Table(title="What privacy cost")
     for header in COST_HEADERS:
-        table.add_column(header)
+        table.add_column(header, no_wrap=header == "study")
     for row in rows:
         table.add_row(*row)
     console.print(table)

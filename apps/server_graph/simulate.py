@@ -151,9 +151,9 @@ def _noisy_round(
             n = strategy.clients[k].count
             sensitivity, sampling = terms.sensitivity(n), terms.rates(n).sampling
             share = _share(sensitivity / deviation, sensitivity, u.shape[1], m, sampling < 1.0)
-            number = strategy.count(k, share.ratio, sampling)
-            if shares:
-                source = generator(data.seed, f"sum noise {GRADIENTS}", k, number)
+            strategy.count(k, share.ratio, sampling)
+            if shares:  # of the first attempt: without messages there is no other
+                source = generator(data.seed, f"sum noise {GRADIENTS} 1", k, server_round)
                 words[place] += share.draw(source)
         laws.setdefault((share, len(here)), []).append(here[0])
     if not shares:

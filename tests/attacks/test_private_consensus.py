@@ -123,7 +123,7 @@ def test_a_second_sum_of_the_same_run_is_refused(tmp_path):
             assert mine.noise is not None
             size = sum(array.size for array in mine.arrays.values())
             if turn == 1:
-                drawn, told = mine.noise(lambda *_, **__: 1, 20, size)
+                drawn, told, _ = mine.noise(lambda *_, **__: 1, 20, size)
                 assert drawn.shape == (size,)
                 assert len(told) == 1
             else:

@@ -72,7 +72,13 @@ class Servant:
                 }
             )
         (folder / "trusted").write_text("".join(lines))
-        settings = {"privacy": "sound", "clip": 1.0, "clients": count, "servers": 1}
+        settings = {
+            "privacy": "sound",
+            "release": "each",
+            "clip": 1.0,
+            "clients": count,
+            "servers": 1,
+        }
         settings |= {"batch": 0, "ridge": 0.0, "step": 1.0}
         config = config_class("server-graph").from_settings(settings)
         run = {"study": "server-graph", "seed": 1, "out": "", **config.run_config()}

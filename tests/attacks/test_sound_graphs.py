@@ -168,7 +168,7 @@ def test_rounds_are_those_of_the_run_and_each_is_asked_for_once(tmp_path):
         content["order"] = study.ConfigRecord({"round": server_round, "classes": 3})
         context = Context(1, 1, node, state, run_config)
         found = study.summands(Message(content, 1, "train.secagg_masked"), context)
-        return found.noise(lambda colluding=0.0, *, anyone=False: 2, 32, first_weights().size)
+        return found.noise(lambda *_, **__: 2, 32, first_weights().size)
 
     with LocalGrid(apps.client_app, [node], run_config):
         for server_round in range(1, 5):

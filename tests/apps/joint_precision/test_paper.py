@@ -129,7 +129,7 @@ def test_private_areas_are_lower_and_stand_beside_the_forecast(tmp_path, console
     (row,) = read(tmp_path / "table-privacy.csv")
     assert float(row["plain"]) == pytest.approx(0.84, abs=0.05)
     assert float(row["sound"]) == pytest.approx(0.57, abs=0.05)
-    assert "next to nothing" in row["forecast"]
+    assert "mostly show noise" in row["forecast"]
 
 
 def test_figure_5_splits_a_round_into_its_parts(tmp_path, console, monkeypatch):
