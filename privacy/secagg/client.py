@@ -153,8 +153,7 @@ def shared_hash(
     Of what a client reads: names, types, shapes and bytes of arrays; names and values of the rest.
     """
     whole = hashlib.sha256(joined("trellis secagg 2", "payload"))
-    for key, setting in sorted((run_config or {}).items()):
-        whole.update(joined("setting", key, type(setting).__name__, repr(setting)))
+    whole.update(joined("run config", repr(sorted((run_config or {}).items()))))
     for name in sorted(set(content) - set(personal)):
         record = content[name]
         whole.update(joined(type(record).__name__, name, len(record)))
