@@ -35,7 +35,7 @@ def act(options: argparse.Namespace, console: Console) -> None:
     findings = audits(assignments(options), trials=options.trials, seed=options.seed)
     table = Table(title=f"{options.study}: epsilon claimed, and found by attack", show_lines=True)
     for column in ("mechanism", "claimed (delta)", "attack shows", "verdict"):
-        table.add_column(column, no_wrap=column != "attack shows")
+        table.add_column(column, no_wrap=column in ("claimed (delta)", "attack shows"))
     for finding in findings:
         result = finding.result
         table.add_row(
@@ -46,9 +46,13 @@ def act(options: argparse.Namespace, console: Console) -> None:
         )
     console.print(table)
     console.print(
-        *(f"{finding.mechanism}: {finding.setting}\n" for finding in findings),
-        f"{result.trials:,} runs on each of two neighbouring data sets, at "
-        f"{result.confidence:.0%}; so many show an epsilon of {result.ceiling:.3g} at most",
+        *(
+            f"{finding.mechanism}: {finding.setting}; {finding.result.trials:,} runs on each of "
+            "two neighbouring data sets, which show an epsilon of "
+            f"{finding.result.ceiling:.3g} at most\n"
+            for finding in findings
+        ),
+        f"Lower bounds at {result.confidence:.0%} confidence.",
         sep="",
         soft_wrap=True,
     )
