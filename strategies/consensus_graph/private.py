@@ -144,7 +144,7 @@ class PrivateConsensus(OneSum):
         )
         wire.check_reals(found.total["scores"], "scores", SCORES)
         answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
-        self._note_failures(server_round, answers)
+        self.note_failures(server_round, answers)
         for client, told in found.sent:
             self._enter_releases(client, told)
         self.progress.bytes_up += answers.bytes_up

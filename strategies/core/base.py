@@ -214,7 +214,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
             except Exception as error:
                 replies.pop(client, None)
                 answers.failures[client] = f"reply rejected: {error}"
-        self._note_failures(server_round, answers)
+        self.note_failures(server_round, answers)
         if not replies and self.needs_reply():
             raise StudyError(
                 f"round {server_round}: no usable reply. " + self._reasons(answers.failures)
@@ -242,7 +242,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
         log.warning("round %d: client %s is clipped: %s", server_round, known.name, what)
         return self.with_part(client, reply, clipped(*part, bound))
 
-    def _note_failures(self, server_round: int, answers: Answers) -> None:
+    def note_failures(self, server_round: int, answers: Answers) -> None:
+        """Count and name the clients that failed in a round."""
         for client, reason in sorted(answers.failures.items()):
             known = self.clients[client]
             known.failures += 1

@@ -13,23 +13,18 @@ A study writes, beside `SumStrategy`'s ``payload`` and ``layout`` and the state:
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from .base import BadReply, Row
-from .exchange import exchange
+from .deliver import PERSONAL, deliver
 from .sums import SumStrategy
-
-log = logging.getLogger("trellis.strategy")
-
-PERSONAL = "query.personal"
 
 
 class OneSum(SumStrategy):
@@ -80,25 +75,8 @@ class OneSum(SumStrategy):
             self.deliver(grid)
 
     def deliver(self, grid: Grid) -> None:
-        """Send every client the public result; take simulated clients' own results.
-
-        A device's reply says nothing: its own result stays with it.
-        """
-        asked = {
-            client: Message(self.public_record(), known.node_id, PERSONAL, group_id="personal")
-            for client, known in enumerate(self.clients)
-        }
-        answers = exchange(grid, asked, self.plan.timeout)
-        for client in sorted(answers.content):
-            if not self.clients[client].simulated:
-                continue
-            try:
-                self.take_personal(client, answers.content[client])
-            except Exception as error:  # whatever a malicious reply provokes
-                answers.failures[client] = f"its own result was rejected: {error}"
-        self._note_failures(len(self.progress.rows), answers)
-        self.progress.bytes_up += answers.bytes_up
-        self.progress.bytes_down += answers.bytes_down
+        """Send every client the public result; take simulated clients' own results."""
+        deliver(self, grid, self.public_record(), self.take_personal)
 
 
 __all__ = ["PERSONAL", "BadReply", "OneSum"]

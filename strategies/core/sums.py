@@ -143,7 +143,7 @@ class SumStrategy(StudyStrategy[Summands]):
             raise
         self._check(found.total)
         answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
-        self._note_failures(server_round, answers)
+        self.note_failures(server_round, answers)
         for client, content in found.sent:
             self._enter_releases(client, content)
         self.noise = noise_in(found)

@@ -116,7 +116,7 @@ class NoisyGnn(FederatedGnn):
             *(grid, asked, self.clients, server_round, self.plan.timeout), layout={"right": (1,)}
         )
         answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
-        self._note_failures(server_round, answers)
+        self.note_failures(server_round, answers)
         for client, content in found.sent:
             self._enter_releases(client, content)
         self.progress.bytes_up += found.bytes_up

@@ -26,14 +26,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from strategies.core import wire
 from strategies.core.base import BadReply, Client, Row, StudyError
+from strategies.core.deliver import deliver
 from strategies.core.exchange import exchange
-from strategies.core.one_sum import PERSONAL
 from strategies.core.sums import Summands, SumStrategy
 
 from .embeddings import Embeddings, Released, ReleaseTerms, read_embeddings
@@ -234,7 +234,7 @@ class FederatedGnn(SumStrategy):
             kept = self.released.moment_of(client)
             instead = f"; those of round {kept} are used" if kept else ""
             answers.failures[client] = f"no embeddings, {reason}{instead}"
-        self._note_failures(server_round, answers)
+        self.note_failures(server_round, answers)
         self.progress.bytes_up += answers.bytes_up
         self.progress.bytes_down += answers.bytes_down
         self._release_bytes = answers.bytes_up
@@ -246,26 +246,13 @@ class FederatedGnn(SumStrategy):
     # --- what stays with the clients ---------------------------------------------------------
 
     def deliver(self, grid: Grid, server_round: int) -> None:
-        """Send every client the final weights; take what simulated ones tell of their own model.
+        """Send every client the final weights; take what simulated ones tell of their own model."""
+        deliver(self, grid, self.payload(server_round, 0), self._take_own)
 
-        A device's reply says nothing: its own result stays with it.
-        """
-        asked = {
-            client: Message(
-                self.payload(server_round, client), known.node_id, PERSONAL, group_id="personal"
-            )
-            for client, known in enumerate(self.clients)
-            if not known.left_out
-        }
-        answers = exchange(grid, asked, self.plan.timeout)
-        for client, content in answers.content.items():
-            told = content.get("summary")
-            if self.clients[client].simulated and isinstance(told, MetricRecord):
-                numbers = {key: float(value) for key, value in told.items()}  # type: ignore[arg-type]
-                self.personal_results[client] = numbers
-        self._note_failures(server_round, answers)
-        self.progress.bytes_up += answers.bytes_up
-        self.progress.bytes_down += answers.bytes_down
+    def _take_own(self, client: int, content: RecordDict) -> None:
+        told = content.metric_records["summary"]
+        numbers = {key: float(value) for key, value in told.items()}  # type: ignore[arg-type]
+        self.personal_results[client] = numbers
 
     # --- checkpoints -------------------------------------------------------------------------
 

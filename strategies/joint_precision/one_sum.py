@@ -151,7 +151,7 @@ class PooledPrecision(OneSum):
             # The result stands without its score.
             log.warning("no held-out score: %s", error)
             return
-        self._note_failures(
+        self.note_failures(
             number, Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
         )
         self.progress.bytes_up += found.bytes_up

@@ -222,7 +222,7 @@ class ServerGraph(StudyStrategy[Vector]):
                 continue
             sums[server], counts[server] = one.total["model"], one.total["count"][0]
             survivors += one.survivors
-        self._note_failures(server_round, answers)
+        self.note_failures(server_round, answers)
         if not survivors:
             reasons = " | ".join(sorted(set(answers.failures.values())))
             largest = float(np.max(np.abs(self.models)))

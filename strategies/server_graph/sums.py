@@ -24,15 +24,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from privacy.accounting.events import PrivacyEvent
 from strategies.core import wire
 from strategies.core.base import Row, StudyError
-from strategies.core.exchange import Answers, exchange
-from strategies.core.one_sum import PERSONAL
+from strategies.core.deliver import deliver
+from strategies.core.exchange import Answers
 from strategies.core.secure import SecureAnswers
 from strategies.core.sums import noise_in
 
@@ -134,7 +134,7 @@ class NoisySums(ServerGraph):
             steps[server], counts[server] = one.total["gradient"], len(one.survivors)
             noise.append(noise_in(one) / len(one.survivors))
             survivors += one.survivors
-        self._note_failures(server_round, answers)
+        self.note_failures(server_round, answers)
         if not survivors:
             reasons = " | ".join(sorted(set(answers.failures.values())))
             raise StudyError(f"round {server_round}: no server has a sum. {reasons}")
@@ -208,36 +208,14 @@ class NoisySums(ServerGraph):
         return found
 
     def deliver(self, grid: Grid) -> None:
-        """Send every client the private model; take simulated clients' own models.
+        """Send every client the private model; take simulated clients' own models."""
+        public = RecordDict({"arrays": wire.record({"model": self.result_centroid()})})
+        deliver(self, grid, public, self._take_own)
 
-        A device's reply says nothing: what it makes of it stays with it.
-        """
-        centroid = self.result_centroid()
-        asked = {
-            client: Message(
-                RecordDict({"arrays": wire.record({"model": centroid})}),
-                known.node_id,
-                PERSONAL,
-                group_id="personal",
-            )
-            for client, known in enumerate(self.clients)
-        }
-        answers = exchange(grid, asked, self.plan.timeout)
-        for client in sorted(answers.content):
-            if not self.clients[client].simulated:
-                continue
-            try:
-                self.own[client] = self._own_result(answers.content[client])
-            except Exception as error:  # whatever a malicious reply provokes
-                answers.failures[client] = f"its own result was rejected: {error}"
-        self._note_failures(len(self.progress.rows), answers)
-        self.progress.bytes_up += answers.bytes_up
-        self.progress.bytes_down += answers.bytes_down
-
-    def _own_result(self, content: RecordDict) -> dict[str, NDArray[Any]]:
+    def _take_own(self, client: int, content: RecordDict) -> None:
         arrays = wire.arrays(content["arrays"])
         wire.check_reals(arrays["model"], "model", self.first_model.shape)
-        return arrays
+        self.own[client] = arrays
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the models, and the sum of those that the result is made of."""
