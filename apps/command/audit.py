@@ -35,7 +35,7 @@ def act(options: argparse.Namespace, console: Console) -> None:
     findings = audits(assignments(options), trials=options.trials, seed=options.seed)
     table = Table(title=f"{options.study}: epsilon claimed, and found by attack", show_lines=True)
     for column in ("mechanism", "claimed (delta)", "attack shows", "verdict"):
-        table.add_column(column, no_wrap=column in ("claimed (delta)", "attack shows"))
+        table.add_column(column, no_wrap=column != "mechanism")
     for finding in findings:
         result = finding.result
         table.add_row(
