@@ -51,7 +51,7 @@ SETTINGS = (
     (20, 50, 1.0),
     (20, 50, 0.3),
 )
-# Consensus and device of a first prototype, to be reached within .02; alone there was .58 to .42.
+# Expected of consensus and device, to be reached within .02, where alone has .58 to .42.
 EXPECTED = {
     (200, 50, 1.0): (0.96, 0.64),
     (200, 50, 0.3): (0.88, 0.66),

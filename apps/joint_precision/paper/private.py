@@ -47,7 +47,7 @@ SCORED = 6
 DELTA = 1e-5
 TOLERANCE = 1e-3
 LAMBDAS = np.geomspace(0.8, 0.005, 25)
-# Clients and samples; what a quick prototype had at epsilon 1: consensus, device.
+# Clients and samples; what is expected at epsilon 1: consensus, device.
 TABLE = {
     (100, 150): (0.927, 0.892),
     (300, 150): (0.992, 0.910),
@@ -69,7 +69,7 @@ def table_private(out: Path, console: Console) -> None:
         row: dict[str, Any] = {"clients": clients, "samples": samples}
         row |= {name: float(np.mean([f[name] for f in own])) for name in own[0]}
         row |= {f"{name} spread": float(np.std([f[name] for f in own], ddof=1)) for name in own[0]}
-        row |= dict(zip(("prototype consensus", "prototype device"), wanted, strict=True))
+        row |= dict(zip(("expected consensus", "expected device"), wanted, strict=True))
         rows.append(row)
     shown = [{k: v for k, v in row.items() if not k.endswith("spread")} for row in rows]
     show_rows(shown, f"Areas at epsilon = 1, p = 54, mean of {len(SEEDS)} seeds", console)
