@@ -33,7 +33,7 @@ from privacy.accounting.events import PrivacyEvent
 from privacy.audit import Finding, audit
 from privacy.audit_sums import audit_sum
 from privacy.mechanisms.shares import plan_share
-from strategies.core.secure import expected_noisers
+from privacy.secagg.graph import expected_noisers
 
 from .config import ConsensusGraphConfig
 from .private import pooled

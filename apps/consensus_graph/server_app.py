@@ -37,7 +37,6 @@ app = ServerApp()
 
 Strategy = ConsensusGraph | AveragedGraph | PrivateConsensus
 
-# One step of the sums' fixed point is 2^-20: far below any noise, and sums of 2^40 signals fit.
 # Metrics of the last round that stand in the headline.
 _LAST = ("objective", "noise", "held-out", "held-out-noise", "helped", "helped-noise")
 GATHERED = (

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from scipy.optimize import brentq
 
 from privacy.accounting.sampled import ratio_for
-from strategies.core.secure import expected_noisers
+from privacy.secagg.graph import expected_noisers
 
 from .config import GromovWassersteinConfig
 

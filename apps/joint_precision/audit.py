@@ -29,7 +29,7 @@ from apps.common.settings import ConfigError
 from privacy.accounting.sampled import spent
 from privacy.audit import Finding, audit
 from privacy.mechanisms.shares import plan_share
-from strategies.core.secure import expected_noisers
+from privacy.secagg.graph import expected_noisers
 
 from .config import JointPrecisionConfig
 from .kendall import kendall

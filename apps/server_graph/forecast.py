@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 
 from scipy.optimize import brentq
 
+from privacy.secagg.graph import expected_noisers
 from strategies.core.base import Client
-from strategies.core.secure import expected_noisers
 
 from .config import ServerGraphConfig
 from .private import Terms

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
 from privacy.mechanisms.shares import Share, plan_share, simulated_sum_noise
+from privacy.secagg.graph import expected_noisers
 from strategies.core.base import Client, RoundPlan, Row
 from strategies.core.robust import Robust, clipped_rows
-from strategies.core.secure import expected_noisers
 from strategies.server_graph.exchange import servers
 from strategies.server_graph.post import Post
 from strategies.server_graph.strategy import ServerGraph

@@ -33,10 +33,10 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from .errors import BadMessage, NoSuchSession
-from .graph import SHARE
+from .graph import FEWEST, SHARE
 from .keys import joined
 from .messages import Directory, Hello, M, NoSession, Order, Question, Roll, parse, to_fields
-from .protocol import FEWEST, Member, Policy
+from .protocol import Member, Policy
 from .ring import Reals, layout_of, layout_size
 from .signing import load_signing_key, load_trusted_keys
 from .state import ClientState

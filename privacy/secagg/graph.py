@@ -50,6 +50,8 @@ from numpy.typing import NDArray
 
 from .keys import joined
 
+# A sum of two tells each of the two what the other sent.
+FEWEST = 3
 COMPLETE = 64
 DROPOUT = 0.2
 FAILURE = 1e-6
@@ -101,6 +103,31 @@ def plan(clients: int, neighbours: int = 0, threshold: int = 0) -> Plan:
     k = neighbours or (clients - 1 if clients <= COMPLETE else _fewest_neighbours(clients))
     k = min(k, clients - 1)
     return Plan(clients, k, min(threshold, k + 1) or least_threshold(k + 1))
+
+
+def noisy_plan(
+    clients: int, dropout: float, colluding: float, threshold: int = 0
+) -> tuple[Plan, int]:
+    """Return the plan of a noisy sum over ``clients``, and how many of them must stay."""
+    bad = math.floor(colluding * clients + 1e-9)
+    # Devices count on others' noise only where bad < 2 threshold - clients - 1.
+    least = max(threshold, least_threshold(clients), (clients + 1 + bad) // 2 + 1)
+    chosen = plan(clients, clients - 1, min(least, clients))
+    lost = math.floor(dropout * clients + 1e-9)
+    return chosen, max(chosen.threshold, clients - lost)
+
+
+def expected_noisers(clients: int, dropout: float, colluding: float) -> int:
+    """Return how many clients' noise each of ``clients`` counts on in a noisy sum.
+
+    What `protocol.Member.noisers` gives where all keys are signed, or in a
+    simulation: for forecasts, and experiments without messages.
+    """
+    if clients < FEWEST:
+        return 1
+    return max(
+        1, noisy_plan(clients, dropout, colluding)[1] - math.floor(colluding * clients + 1e-9)
+    )
 
 
 def _fewest_neighbours(clients: int) -> int:

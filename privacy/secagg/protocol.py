@@ -69,7 +69,7 @@ from numpy.typing import NDArray
 
 from . import shamir, signing
 from .errors import BadMessage, NoSuchSession, Refused
-from .graph import MOST_CLIENTS, SHARE, least_threshold, neighbours_of, plan
+from .graph import FEWEST, MOST_CLIENTS, SHARE, least_threshold, neighbours_of, plan
 from .keys import KEY_BYTES, joined, public_key
 from .masks import Masker
 from .messages import (
@@ -106,8 +106,6 @@ from .state import ClientState, Stage
 
 SESSION_BYTES = 16
 DIGEST_BYTES = 32
-# A sum of two tells each of the two what the other sent.
-FEWEST = 3
 # More digits than any value needs; with as many clients as there may be, 127 is still in range.
 MOST_FRACTION_BITS = 40
 # Up to here all roots are made at once and the private key is gone before the first round.

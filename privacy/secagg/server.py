@@ -33,7 +33,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from .errors import Again, BadMessage, TooFewClients
-from .graph import Plan, neighbours
+from .graph import FEWEST, Plan, neighbours
 from .keys import KEY_BYTES
 from .masks import Masker
 from .messages import (
@@ -52,7 +52,7 @@ from .messages import (
 )
 from .opening import Opening
 from .pairs import COMMITMENT_BYTES, MAC_BYTES, SEED_BYTES, directory_hash
-from .protocol import FEWEST, SESSION_BYTES, graph_nonce
+from .protocol import SESSION_BYTES, graph_nonce
 from .ring import Layout, Reals, Ring, Words, layout_size, unflatten
 from .shamir import SHARE_BYTES
 

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from strategies.core import wire
 from strategies.core.base import BadReply, Client, Row
-from strategies.core.exchange import Answers
 from strategies.core.one_sum import OneSum
 from strategies.core.sums import noise_in
 
@@ -132,23 +131,14 @@ class PrivateConsensus(OneSum):
 
     def _score(self, grid: Grid, server_round: int) -> Row:
         """Gather how many held-out signals the consensus explains, and whom it helped."""
-        assert self.secure is not None
         order = ConfigRecord({"round": server_round, "sum": SCORE})
         asked = {
             client: RecordDict({"order": order, **self.public_record()})
             for client in self.participants(server_round)
         }
-        found = self.secure.gather(
-            *(grid, asked, self.clients, server_round, self.plan.timeout),
-            layout={"scores": SCORES},
-        )
-        wire.check_reals(found.total["scores"], "scores", SCORES)
-        answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
-        self.note_failures(server_round, answers)
-        for client, told in found.sent:
-            self._enter_releases(client, told)
-        self.progress.bytes_up += answers.bytes_up
-        self.progress.bytes_down += answers.bytes_down
+        found = self.secure_sum(grid, asked, server_round, {"scores": SCORES})
+        self.progress.bytes_up += found.bytes_up
+        self.progress.bytes_down += found.bytes_down
         counts = [self.clients[client].count for client in found.survivors]
         held = sum(count - self.learning(count) for count in counts)
         explained, helped = found.total["scores"]

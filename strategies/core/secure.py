@@ -41,9 +41,8 @@ from privacy.secagg.client import (
     VECTOR,
 )
 from privacy.secagg.errors import Again, BadMessage, SecAggError
-from privacy.secagg.graph import Plan, least_threshold, plan
+from privacy.secagg.graph import FEWEST, Plan, noisy_plan, plan
 from privacy.secagg.messages import Advert, Agreed, M, Masked, Met, Opened, parse, to_fields
-from privacy.secagg.protocol import FEWEST
 from privacy.secagg.ring import Layout, Ring
 from privacy.secagg.server import ServerRound, Session
 
@@ -112,31 +111,6 @@ class NoSum(StudyError):
     def __init__(self, found: SecureAnswers) -> None:
         super().__init__(found.error)
         self.found = found
-
-
-def noisy_plan(
-    clients: int, dropout: float, colluding: float, threshold: int = 0
-) -> tuple[Plan, int]:
-    """Return the plan of a noisy sum over ``clients``, and how many of them must stay."""
-    bad = math.floor(colluding * clients + 1e-9)
-    # Devices count on others' noise only where bad < 2 threshold - clients - 1.
-    least = max(threshold, least_threshold(clients), (clients + 1 + bad) // 2 + 1)
-    chosen = plan(clients, clients - 1, min(least, clients))
-    lost = math.floor(dropout * clients + 1e-9)
-    return chosen, max(chosen.threshold, clients - lost)
-
-
-def expected_noisers(clients: int, dropout: float, colluding: float) -> int:
-    """Return how many clients' noise each of ``clients`` counts on in a noisy sum.
-
-    What `privacy.secagg.protocol.Member.noisers` gives where all keys are signed, or in a
-    simulation: for forecasts, and experiments without messages.
-    """
-    if clients < FEWEST:
-        return 1
-    return max(
-        1, noisy_plan(clients, dropout, colluding)[1] - math.floor(colluding * clients + 1e-9)
-    )
 
 
 class _Restarted(Exception):

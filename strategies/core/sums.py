@@ -131,24 +131,42 @@ class SumStrategy(StudyStrategy[Summands]):
         if self.secure is None:
             return super().gather(grid, server_round)
         asked = {c: self.payload(server_round, c) for c in self.participants(server_round)}
+        found = self.secure_sum(grid, asked, server_round, self.layout())
+        self.noise = noise_in(found)
+        answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
+        metrics = self.update_from_sum(server_round, found.total, found.survivors)
+        return self._row(answers, found.survivors, metrics)
+
+    def secure_sum(
+        self,
+        grid: Grid,
+        asked: Mapping[int, RecordDict],
+        server_round: int,
+        layout: Mapping[str, tuple[int, ...]],
+    ) -> SecureAnswers:
+        """Gather one secure sum; enter what was released for it and who failed.
+
+        What was masked counts, also where the sum does not open and nobody has seen it.
+        """
+        assert self.secure is not None
         try:
             found = self.secure.gather(
                 *(grid, asked, self.clients, server_round, self.plan.timeout),
-                layout=self.layout(),
+                layout=layout,
                 personal=self.personal,
             )
-        except NoSum as error:  # what was masked counts, though nobody has seen it
-            for client, content in error.found.sent:
-                self._enter_releases(client, content)
+        except NoSum as error:
+            self._enter_sent(error.found)
             raise
-        self._check(found.total)
-        answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
-        self.note_failures(server_round, answers)
+        self._enter_sent(found)
+        for name, array in found.total.items():
+            wire.check_reals(array, name, layout[name])
+        self.note_failures(server_round, Answers({}, dict(found.failures)))
+        return found
+
+    def _enter_sent(self, found: SecureAnswers) -> None:
         for client, content in found.sent:
             self._enter_releases(client, content)
-        self.noise = noise_in(found)
-        metrics = self.update_from_sum(server_round, found.total, found.survivors)
-        return self._row(answers, found.survivors, metrics)
 
     def _check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         layout = self.layout()

@@ -23,7 +23,6 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from strategies.core.base import Client, Row, StudyError
-from strategies.core.exchange import Answers
 from strategies.core.sums import noise_in
 
 from .descent import Descent
@@ -112,13 +111,7 @@ class NoisyGnn(FederatedGnn):
         if not self.score or math.isfinite(self.scored[0]) or self.secure is None:
             return
         asked = {client: self._question(server_round) for client in range(len(self.clients))}
-        found = self.secure.gather(
-            *(grid, asked, self.clients, server_round, self.plan.timeout), layout={"right": (1,)}
-        )
-        answers = Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
-        self.note_failures(server_round, answers)
-        for client, content in found.sent:
-            self._enter_releases(client, content)
+        found = self.secure_sum(grid, asked, server_round, {"right": (1,)})
         self.progress.bytes_up += found.bytes_up
         self.progress.bytes_down += found.bytes_down
         graphs = sum(self.counts(self.clients[client].count)[2] for client in found.survivors)

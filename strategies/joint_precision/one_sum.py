@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from strategies.core import wire
 from strategies.core.base import BadReply, Client, Row, StudyError
-from strategies.core.exchange import Answers
 from strategies.core.one_sum import OneSum
 from strategies.core.sums import noise_in
 
@@ -135,7 +134,6 @@ class PooledPrecision(OneSum):
 
     def _score(self, grid: Grid, pairs: Callable[[Client], int]) -> None:
         """Make the second sum: held-out signs predicted right, and clients that were helped."""
-        assert self.secure is not None
         number = len(self.progress.rows) + 1
         order = ConfigRecord({"round": number, "task": "score"})
         arrays = wire.record({"consensus": self.found["sparse"]})
@@ -144,20 +142,13 @@ class PooledPrecision(OneSum):
             for client in range(len(self.clients))
         }
         try:
-            found = self.secure.gather(
-                *(grid, asked, self.clients, number, self.plan.timeout), layout=SCORE
-            )
+            found = self.secure_sum(grid, asked, number, SCORE)
         except StudyError as error:
             # The result stands without its score.
             log.warning("no held-out score: %s", error)
             return
-        self.note_failures(
-            number, Answers({}, dict(found.failures), found.bytes_down, found.bytes_up)
-        )
         self.progress.bytes_up += found.bytes_up
         self.progress.bytes_down += found.bytes_down
-        for client, content in found.sent:
-            self._enter_releases(client, content)
         whole = sum(pairs(self.clients[client]) for client in found.survivors)
         if whole == 0:
             return

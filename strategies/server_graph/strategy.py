@@ -34,7 +34,7 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privacy.secagg.protocol import FEWEST
+from privacy.secagg.graph import FEWEST
 from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError, StudyStrategy
 from strategies.core.exchange import Answers

@@ -25,8 +25,8 @@ from apps.experiments.sweep import on_all_cores, save_plot, show_rows, write_row
 from apps.pages.plots import curves
 from privacy.mechanisms.gaussian import gaussian_sigma
 from privacy.mechanisms.shares import plan_share, simulated_sum_noise
+from privacy.secagg.graph import expected_noisers
 from strategies.consensus_graph.strategy import consensus_update, gamma_update
-from strategies.core.secure import expected_noisers
 
 from ..config import ConsensusGraphConfig
 from ..data import Truth, synthetic_table, synthetic_truth

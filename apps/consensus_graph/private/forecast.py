@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 
 from apps.consensus_graph.config import ConsensusGraphConfig
 from privacy.accounting.sampled import ratio_for
-from strategies.core.secure import expected_noisers
+from privacy.secagg.graph import expected_noisers
 
 from .pooled import sensitivity
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privacy.accounting.sampled import ratio_for
 from privacy.mechanisms.shares import plan_share, simulated_sum_noise
-from strategies.core.secure import expected_noisers
+from privacy.secagg.graph import expected_noisers
 
 from .concordance import sensitivity, summands
 from .consensus import Consensus, consensus

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from privacy.accounting.sampled import ratio_for
-from strategies.core.secure import expected_noisers
+from privacy.secagg.graph import expected_noisers
 
 from .concordance import sensitivity
 from .consensus import sampling_error

@@ -18,10 +18,10 @@ from apps.consensus_graph.data import synthetic_table
 from apps.consensus_graph.private import forecast, pooled
 from apps.consensus_graph.private.personal import personal_graph
 from privacy.accounting.budget import DeviceLedger, Policy
+from privacy.secagg.graph import expected_noisers
 from sim.faults import Drop
 from sim.grid import LocalGrid, run_local
 from strategies.core.base import StudyError
-from strategies.core.secure import expected_noisers
 from tests.apps.device_logs import reasons
 
 STUDY = "consensus-graph"

@@ -20,10 +20,11 @@ from privacy.accounting.events import PrivacyEvent
 from privacy.accounting.sampled import ratio_for, spent
 from privacy.secagg import client
 from privacy.secagg.client import Summands, register
+from privacy.secagg.graph import expected_noisers
 from sim.faults import Drop
 from sim.grid import LocalGrid
 from strategies.core.enrolment import Client, StudyError
-from strategies.core.secure import SecureSum, expected_noisers
+from strategies.core.secure import SecureSum
 from strategies.core.sums import noise_in
 
 SIZE, DELTA, BITS = 400, 1e-5, 20
