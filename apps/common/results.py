@@ -43,7 +43,7 @@ class RunResult:
     ledger : the privacy that was spent and what the claim covers
     headline : the few numbers worth a closing table
     notes : warnings a reader of the result must see
-    status : ``running``, ``completed``, ``interrupted`` or ``failed``
+    status : ``running``, ``completed``, ``stopped`` (from outside), ``interrupted`` or ``failed``
     """
 
     study: str
