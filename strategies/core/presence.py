@@ -139,9 +139,7 @@ class Presence:
             try:
                 if self.admit(client):
                     self.clients.append(client)
-                    log.info(
-                        "round %d: client %s has come and takes part", server_round, client.name
-                    )
+                    log.info("round %d: client %s joins", server_round, client.name)
                     return
             except StudyError as error:
                 problem = str(error)

@@ -68,7 +68,7 @@ def test_it_ends_at_once_where_even_those_to_come_would_be_too_few(tmp_path):
         with pytest.raises(StudyError, match=r"1 of 3 clients could be enrolled. node \d+: the da"):
             enrol(grid, 3, 60.0, 600.0)
         # One of three may be missing, and one is still to come: that is worth waiting for.
-        with pytest.raises(StudyError, match="clients-least=2 must be.*waiting for 1 more device"):
+        with pytest.raises(StudyError, match=r"clients-least=2 must be.*waiting for 1 more device"):
             enrol(grid, 3, 60.0, 0.2, least=2)
 
 
@@ -152,7 +152,10 @@ def test_a_registered_name_stands_and_the_own_name_is_kept_for_keys(tmp_path, ca
     caplog.set_level("INFO")
     devices = files(tmp_path, 2)
     with grid_of(devices, names=["north", "site1"]) as grid:
-        assert [node.name for node in online(grid).values()] in (["north", "site1"], ["site1", "north"])
+        assert [node.name for node in online(grid).values()] in (
+            ["north", "site1"],
+            ["site1", "north"],
+        )
         clients = enrol(grid, 2, 5.0, 5.0).clients
     assert [(c.name, c.own, c.registered) for c in clients] == [
         ("north", "site0", True),
