@@ -47,7 +47,7 @@ class LocalNode:
 
     def receive(self, sent: SentMessage, current_round: int) -> None:
         """Count a message and let the node's fault, if it has one, act on it."""
-        if self.fault is None:
+        if self.fault is None or isinstance(self.fault, Away):
             return
         category = sent.metadata.message_type.partition(".")[0]
         self.received[category] += 1

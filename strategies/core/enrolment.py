@@ -135,8 +135,10 @@ def enrol(
             break
         if now >= told + TELL_EVERY:
             told = now
-            left = max(0.0, began + node_timeout - now)
-            log.info("%s (%.0f s left)", _waiting_for(asking, found, needed, devices), left)
+            left = (
+                f" ({began + node_timeout - now:.0f} s left)" if now < began + node_timeout else ""
+            )
+            log.info("%s%s", _waiting_for(asking, found, needed, devices), left if to_come else "")
         if not came:
             time.sleep(pause)
             pause = min(2.0 * pause, _LONGEST_PAUSE)

@@ -158,6 +158,19 @@ def test_a_late_device_is_taken_in_between_rounds(study, settings, tmp_path, cap
     assert len(told(caplog, "client site1 joins")) == 1
 
 
+def test_a_late_device_learns_with_the_others_and_releases_its_graphs(tmp_path):
+    settings = {"graphs": 6, "local-epochs": 1, "rounds": 6, "tolerance": 0.0}
+    settings |= {"clients-least": 2, "enrol-timeout": 0.2}
+    config = run_config(3, study="gromov-wasserstein", out=str(tmp_path), **settings)
+    nodes = [{"partition-id": i, "num-partitions": 3, "simulation": True} for i in range(3)]
+    fault = {1: Away(first=1, until=GONE)}
+    run_local(apps.server_app, apps.client_app, nodes, config, faults=fault)
+    result = RunResult.load(tmp_path)
+    assert [client["name"] for client in result.clients] == ["client-1", "client-3", "client-2"]
+    assert [row["clients"] for row in result.metrics] == [2, 2, 3, 3, 3, 3]
+    assert set(result.arrays["owner"].tolist()) == {0, 1, 2}
+
+
 def test_a_late_device_is_in_the_same_optimum(tmp_path):
     settings = {"rounds": 60, "tolerance": 1e-12, "rho": 0.1}
     late = late_run("consensus-graph", settings, tmp_path / "out", tmp_path / "data")
