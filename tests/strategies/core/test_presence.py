@@ -326,16 +326,31 @@ def test_a_restarted_device_gets_new_keys_and_is_in_the_sum_again(new_id, tmp_pa
     assert gap < 1e-6
 
 
-def test_one_of_three_lost_is_a_clear_end_that_names_the_least_number(tmp_path):
+@pytest.mark.parametrize(
+    ("first", "what", "why"),
+    [
+        (2, "sent keys", "Node Unavailable"),
+        (4, "sent a masked vector", "Node Unavailable"),
+        (6, "helped to unmask", "Node Unavailable"),
+        (7, "are there", "its SuperNode is not online"),  # before the second round
+    ],
+)
+def test_one_of_three_lost_is_a_clear_end_that_names_the_least_number(first, what, why, tmp_path):
     devices = files(tmp_path / "data", 3)
     with pytest.raises(StudyError) as error:
-        run(devices, tmp_path / "out", faults={1: Away(first=6)}, **SECURE)
+        run(devices, tmp_path / "out", faults={1: Away(first=first)}, **SECURE)
     text = str(error.value)
-    assert "2 of 3 clients are there; a secure sum needs 3 at least" in text
-    assert "site1: its SuperNode is not online" in text
+    assert f"2 of 3 clients {what}; a secure sum needs 3 at least" in text
+    assert "site1: " in text
+    assert why in text
     assert "threshold" not in text
-    result = RunResult.load(tmp_path / "out")
-    assert result.status == "failed"
+    assert RunResult.load(tmp_path / "out").status == "failed"
+
+
+def test_a_sum_is_tried_again_without_the_lost_one_where_enough_are_left(tmp_path):
+    devices = files(tmp_path / "data", 4)
+    result = run(devices, tmp_path / "out", faults={1: Away(first=7)}, **SECURE)
+    assert [row["clients"] for row in result.metrics] == [4] + [3] * 7
 
 
 def test_a_node_that_goes_in_the_middle_of_a_round_is_passed_over_in_the_next(tmp_path, caplog):
