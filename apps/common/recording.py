@@ -15,10 +15,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid
 
 from apps import study_module
-from apps.common.lock import FolderLock
 from apps.common.private.notes import sum_notes
 from apps.common.progress import publish
-from apps.common.results import RunResult
+from apps.common.results import FolderLock, RunResult
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError, StudyConfig
 from apps.pages.wording import Wording

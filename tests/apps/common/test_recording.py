@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 import apps
-from apps.common.lock import FILE, FolderLock
 from apps.common.recording import _end, _names, _one_line
-from apps.common.results import RunResult
+from apps.common.results import LOCK, FolderLock, RunResult
 from apps.common.runner import make_run_config
 from apps.common.settings import ConfigError, config_class
 from apps.pages.report import write_index
@@ -147,7 +146,7 @@ def test_a_run_that_failed_leaves_the_folder_free_while_its_error_is_held(tmp_pa
 
 def test_a_lock_of_a_process_that_was_killed_does_not_block(tmp_path):
     code = (
-        "import os, signal; from pathlib import Path; from apps.common.lock import FolderLock\n"
+        "import os, signal; from pathlib import Path; from apps.common.results import FolderLock\n"
         f"lock = FolderLock(Path({str(tmp_path)!r})); print('held', flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -155,13 +154,13 @@ def test_a_lock_of_a_process_that_was_killed_does_not_block(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3]
     )
     assert done.stdout == "held\n", done.stderr
-    assert (tmp_path / FILE).is_file()
+    assert (tmp_path / LOCK).is_file()
     FolderLock(tmp_path).release()
 
 
 def test_a_lock_of_another_process_holds_until_that_ends(tmp_path):
     code = (
-        "from pathlib import Path; from apps.common.lock import FolderLock\n"
+        "from pathlib import Path; from apps.common.results import FolderLock\n"
         f"lock = FolderLock(Path({str(tmp_path)!r})); print('held', flush=True); input()"
     )
     with subprocess.Popen(
@@ -188,7 +187,7 @@ def test_a_resume_with_other_settings_changes_nothing(tmp_path):
     with pytest.raises(CheckpointError, match=r"made with rho=.*this run has rho=9"):
         start(tmp_path, resume=True, rho=9.0)
     after = content(tmp_path)
-    assert {**after, tmp_path / FILE: before[tmp_path / FILE]} == before
+    assert {**after, tmp_path / LOCK: before[tmp_path / LOCK]} == before
 
 
 def test_a_resume_without_its_clients_changes_nothing(tmp_path):
