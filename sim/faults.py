@@ -1,6 +1,7 @@
 """Faults that a node of the in-process engine can be given, for tests and for studies of dropout.
 
-A fault acts on some of the messages that its node receives. Messages are counted from 1, for each
+A fault acts on some of the messages that its node receives, but for `Away`, which is of rounds.
+Messages are counted from 1, for each
 node and each category (``train``, ``evaluate``, ``query``) on its own, so ``since=3`` is the third
 training message even where a query came first.
 """
@@ -52,6 +53,38 @@ class Drop(Fault):
     """
 
     forget: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Away(Fault):
+    """The node is not online in some rounds: a device that is killed, restarted, or comes late.
+
+    A round begins with the first push after a pull; a strategy's enrolment is round 1. What the
+    node is sent meanwhile is answered by error 5, and its ``context.state`` is lost. Where
+    ``until`` is ``first``, it restarts between two rounds and is never seen to be away.
+
+    Attributes
+    ----------
+    first : the first round without it; 1 for one that comes late
+    until : the round in which it is back; 0 for never
+    new_id : whether it comes back as another node, as a SuperNode without authentication does
+    """
+
+    first: int
+    until: int = 0
+    new_id: bool = False
+
+    def acts(self, category: str, number: int) -> bool:
+        """Return False: it does not depend on messages."""
+        return False
+
+    def away_in(self, current_round: int) -> bool:
+        """Return whether the node is not online in a round."""
+        return current_round >= self.first and not self.back_in(current_round)
+
+    def back_in(self, current_round: int) -> bool:
+        """Return whether the node has come back by a round."""
+        return bool(self.until) and current_round >= max(self.first, self.until)
 
 
 @dataclass(frozen=True, kw_only=True)

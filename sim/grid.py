@@ -34,12 +34,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from sim.copies import copy_message
-from sim.faults import Drop, Fault, Nonsense, Raise
-from sim.local_nodes import LocalNode, NodeWork, SentMessage, node_ids
+from sim.faults import Away, Drop, Fault, Nonsense, Raise
+from sim.local_nodes import LocalNode, NodeWork, SentMessage, another_id, node_ids
 from sim.private import (
     SUPERLINK_NODE_ID,
     SYSTEM_MESSAGE_TYPE,
     ErrorCode,
+    NodeInfo,
     Run,
     identity,
     make_message,
@@ -61,12 +62,15 @@ def run_local(
     *,
     workers: int = 0,
     faults: Mapping[int, Fault] | None = None,
+    names: Sequence[str] = (),
 ) -> LocalGrid:
     """Run a ServerApp and its ClientApps in this process, with one BLAS thread.
 
     The parameters are those of `LocalGrid`, which is returned once the ServerApp has ended.
     """
-    grid = LocalGrid(client_app, node_configs, run_config, workers=workers, faults=faults)
+    grid = LocalGrid(
+        client_app, node_configs, run_config, workers=workers, faults=faults, names=names
+    )
     context = Context(grid.run.run_id, SUPERLINK_NODE_ID, {}, RecordDict(), dict(run_config))
     with grid:
         server_app(grid, context)
@@ -85,6 +89,7 @@ class LocalGrid(Grid):
     run_id : random by default, as Flower's
     workers : 0 runs the nodes one after the other, n > 0 on n threads
     faults : what goes wrong, by position in ``node_configs``
+    names : what the nodes are registered under, in their order; none by default
 
     Notes
     -----
@@ -101,6 +106,7 @@ class LocalGrid(Grid):
         run_id: int | None = None,
         workers: int = 0,
         faults: Mapping[int, Fault] | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         faults = faults or {}
         if workers < 0:
@@ -115,6 +121,10 @@ class LocalGrid(Grid):
                 zip(node_ids(len(node_configs)), node_configs, strict=True)
             )
         }
+        for node, name in zip(self._nodes.values(), names, strict=False):
+            node.name = name
+        # Whether nodes come and go; a server need not look where they do not.
+        self.nodes_change = any(isinstance(fault, Away) for fault in faults.values())
         self._sent: dict[str, SentMessage] = {}
         self._numbers = itertools.count(1)
         # Faults count in rounds: one begins with the first push after a pull.
@@ -160,7 +170,27 @@ class LocalGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that are there."""
+        self._turn(self._round + self._pulled)
         return {node.id for node in self._nodes.values() if not node.away}
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """Return the nodes that are there, with what they are registered under."""
+        self._turn(self._round + self._pulled)
+        return [
+            NodeInfo(node_id=node.id, name=node.name, last_activated_at=f"start {node.starts}")
+            for node in self._nodes.values()
+            if not node.away
+        ]
+
+    def _turn(self, current_round: int) -> None:
+        """Let nodes go and come back, some as another node."""
+        if not self.nodes_change:
+            return
+        for node in list(self._nodes.values()):
+            if node.turn(current_round) and isinstance(node.fault, Away) and node.fault.new_id:
+                del self._nodes[node.id]
+                node.id = another_id(node.id)
+                self._nodes[node.id] = node
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages, and without workers also run their nodes.
@@ -173,6 +203,7 @@ class LocalGrid(Grid):
         """
         if self._pulled:
             self._round, self._pulled = self._round + 1, False
+            self._turn(self._round)
         now = _iso_now()
         batch = [sent for message in messages if (sent := self._accept(message, now)) is not None]
         for sent in batch:
@@ -280,6 +311,8 @@ class LocalGrid(Grid):
 
     def _run_node(self, sent: SentMessage) -> Message:
         node, fault = sent.node, sent.fault
+        if node.away and isinstance(node.fault, Away):
+            return self._server_error(sent.metadata, ErrorCode.NODE_UNAVAILABLE)
         if isinstance(fault, Drop):
             if fault.forget:
                 node.state = RecordDict()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from flwr.app import Context, Message, Metadata, RecordDict, UserConfig
 
 from sim.copies import copy_records
-from sim.faults import Drop, Fault, Late
+from sim.faults import Away, Drop, Fault, Late
 
 
 def node_ids(count: int) -> list[int]:
@@ -21,6 +21,12 @@ def node_ids(count: int) -> list[int]:
     # With this salt the first exceeds the second: sorted ids are never in partition order.
     digests = (hashlib.sha256(f"supernode {index}".encode()).digest() for index in range(count))
     return [int.from_bytes(digest[:8], "big") for digest in digests]
+
+
+def another_id(node_id: int) -> int:
+    """Return the id of a node that has no key of its own and was started again."""
+    digest = hashlib.sha256(f"supernode {node_id}, again".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
 
 
 @dataclass(slots=True)
@@ -35,11 +41,13 @@ class LocalNode:
     received: Counter[str] = field(default_factory=Counter)
     busy_until: int = 0
     away: bool = False
+    name: str = ""
+    starts: int = 1
     last: threading.Event | None = None
 
     def receive(self, sent: SentMessage, current_round: int) -> None:
         """Count a message and let the node's fault, if it has one, act on it."""
-        if self.fault is None:
+        if self.fault is None or isinstance(self.fault, Away):
             return
         category = sent.metadata.message_type.partition(".")[0]
         self.received[category] += 1
@@ -49,6 +57,16 @@ class LocalNode:
             self.busy_until = max(self.busy_until, current_round + 1 + sent.fault.rounds)
         sent.due_round = self.busy_until
         self.away = isinstance(sent.fault, Drop) and sent.fault.acts(category, number + 1)
+
+    def turn(self, current_round: int) -> bool:
+        """Let the node go or come back as its fault says; return whether it was started anew."""
+        if not isinstance(self.fault, Away):
+            return False
+        self.away = self.fault.away_in(current_round)
+        if not self.fault.back_in(current_round) or self.starts > 1:
+            return False
+        self.starts, self.state = 2, RecordDict()
+        return True
 
     def context(self, run_id: int) -> Context:
         """Return a context that is the ClientApp's own."""

@@ -14,6 +14,7 @@ from typing import TypeVar
 from flwr.app import Message, Metadata, RecordDict
 from flwr.app.message.message import make_message
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.server.utils.validator import validate_message
 from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
 from flwr.supercore.run import Run
@@ -23,6 +24,7 @@ __all__ = [
     "SUPERLINK_NODE_ID",
     "SYSTEM_MESSAGE_TYPE",
     "ErrorCode",
+    "NodeInfo",
     "Run",
     "identity",
     "make_message",

@@ -30,7 +30,7 @@ from privacy.device import log
 from privacy.device.codes import DeviceError, PrivacyRefused
 from privacy.device.policy import Policy, Wish
 from privacy.device.policy_file import OWNER_KEYS, whole_config
-from privacy.device.state import keep_policy
+from privacy.device.state import check_writable, keep_policy
 from privacy.device.work import TimeIsUp, time_limit
 from strategies.core.exchange import content_bytes
 
@@ -104,6 +104,8 @@ class _Task:
             config = settings.from_run_config(given.run_config)
             policy.permit_run(wish(config))
             policy.permit_size(content_bytes(self.message.content))
+            if kind == ENROL and config.privacy != "none":
+                check_writable(node.state_path)
         except PrivacyRefused as reason:
             if kind != ENROL:
                 raise

@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -17,13 +17,13 @@ from flwr.serverapp import Grid
 from apps import study_module
 from apps.common.private.notes import sum_notes
 from apps.common.progress import publish
-from apps.common.results import RunResult
+from apps.common.results import FolderLock, RunResult
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError, StudyConfig
 from apps.pages.wording import Wording
 from privacy.accounting.ledger import Ledger
-from strategies.core.base import Client, RoundPlan, StudyStrategy
-from strategies.core.checkpoint import Checkpoint
+from strategies.core.base import Client, RoundPlan, StudyError, StudyStrategy
+from strategies.core.checkpoint import Checkpoint, CheckpointError
 from strategies.core.robust import Robust
 
 log = logging.getLogger("trellis.run")
@@ -31,7 +31,7 @@ log = logging.getLogger("trellis.run")
 Config = TypeVar("Config", bound=StudyConfig)
 
 # A resumed run may go on for longer or more strictly; everything else must be as it was.
-_MAY_DIFFER_ON_RESUME = ("rounds", "tolerance", "timeout")
+_MAY_DIFFER_ON_RESUME = ("rounds", "tolerance", "timeout", "clients-least", "enrol-timeout")
 _ENGINES = {"LocalGrid": "local", "InMemoryGrid": "flower"}
 
 
@@ -40,31 +40,36 @@ class StudyRun(Generic[Config]):
 
     Parameters
     ----------
-    context : of the ServerApp; the run config names study, seed, out, resume, report, data
+    context : of the ServerApp; the run config names study, seed, out, resume, report, data, devices
     grid : tells on which engine this runs
     config_class : the study's settings
     """
 
     def __init__(self, context: Context, grid: Grid, config_class: type[Config]) -> None:
         run_config = context.run_config
+        engine = _ENGINES.get(type(grid).__name__, "deployment")
+        if engine != "local":
+            _log_through_flower()
         self.config = config_class.from_run_config(run_config)
         self.seed = _seed(run_config)
         self.resume = bool(run_config.get("resume", False))
         self.report = bool(run_config.get("report", True))
         self.data = str(run_config.get("data", ""))
+        self.devices = _names(str(run_config.get("devices", "")))
         self.folder = _folder(str(run_config.get("out", "")))
+        self._lock: FolderLock | None = None
+        # Whether this run may write into its folder: a resumed one when it has been taken up.
+        self._ready = True
         if self.resume and self.folder is None:
             raise ConfigError("resume=true: needs out, the folder of the run to go on with")
         self.result = RunResult(
             study=self.config.study,
             seed=self.seed,
-            engine=_ENGINES.get(type(grid).__name__, "deployment"),
+            engine=engine,
             config=self.config.settings(),
             data=self.data,
         )
         self.ledger = Ledger(self.config.privacy, self.config.delta)
-        if self.result.engine != "local":
-            _log_through_flower()
 
     def strategy_arguments(self) -> dict[str, Any]:
         """Return what `StudyStrategy` needs, from the config."""
@@ -83,6 +88,9 @@ class StudyRun(Generic[Config]):
                 clients=config.clients,
                 sample=config.sample,
                 timeout=config.timeout,
+                enrol_timeout=config.enrol_timeout,
+                clients_least=config.clients_least,
+                devices=self.devices,
             ),
             "ledger": self.ledger,
             "sampler": lambda server_round: generator(seed, "sampling", 0, server_round),
@@ -93,28 +101,50 @@ class StudyRun(Generic[Config]):
 
     @contextmanager
     def recording(self, strategy: StudyStrategy[Any]) -> Iterator[None]:
-        """Write ``run.json`` at the start, and the truth about the end whatever it is."""
-        if self.folder is not None:
-            if not self.resume:
-                # What an earlier run left in this folder must not pass for this one's.
-                for name in ("result.npz", "metrics.csv", "report.html"):
-                    (self.folder / name).unlink(missing_ok=True)
-                shutil.rmtree(self.folder / "nodes", ignore_errors=True)
-            self.result.save(self.folder)
+        """Write ``run.json`` at the start, and the truth about the end whatever it is.
+
+        One run at a time: another in the same folder is refused, and leaves everything as it is. So
+        does one that cannot be resumed.
+        """
+        with ExitStack() as stack:
+            if self.folder is not None:
+                self._lock = FolderLock(self.folder)
+                stack.callback(self._lock.release)
+                self._begin(self.folder, strategy)
+            yield from self._recorded(strategy)
+            stack.pop_all()  # locked until the report is written, too
+
+    def _begin(self, folder: Path, strategy: StudyStrategy[Any]) -> None:
+        if self.resume:
+            if strategy.checkpoint is not None:
+                strategy.checkpoint.load()  # raises where it is of another run
+
+            def ready() -> None:
+                self._ready = True
+                self.result.save(folder)
+
+            self._ready = False
+            strategy.on_ready = ready
+            return
+        # What an earlier run left in this folder must not pass for this one's.
+        for name in ("result.npz", "metrics.csv", "report.html"):
+            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / "nodes", ignore_errors=True)
+        self.result.save(folder)
+
+    def _recorded(self, strategy: StudyStrategy[Any]) -> Iterator[None]:
         began = time.monotonic()
         try:
             yield
             self.result.status = "completed"
         except BaseException as error:
-            self.result.status = "failed"
-            if isinstance(error, KeyboardInterrupt):
-                self.result.status = "interrupted"
-            self.result.notes.append(f"The run stopped: {error or type(error).__name__}")
+            self.result.status, note = _end(error, resumable=self.folder is not None)
+            self.result.notes.append(note)
             raise
         finally:
             self.result.seconds = time.monotonic() - began
             self._collect(strategy)
-            if self.folder is not None:
+            if self.folder is not None and self._ready:
                 self.result.save(self.folder)
             log.info("%s", self.result.summary())
 
@@ -134,7 +164,12 @@ class StudyRun(Generic[Config]):
         groups = {c.name: strategy.sum_group(i) for i, c in enumerate(strategy.clients)}
         result.notes += sum_notes(self.ledger, groups)
         result.notes += [f"A device refused to take part: {text}" for text in strategy.refusals]
+        result.notes += [f"A device was left out: {text}" for text in strategy.left_out]
         for client in strategy.clients:
+            if client.joined:
+                result.notes.append(
+                    f"Client {client.name} came late, before round {client.joined}."
+                )
             if client.failures:
                 result.notes.append(
                     f"Client {client.name} was left out of {client.failures} rounds; last reason: "
@@ -148,20 +183,44 @@ class StudyRun(Generic[Config]):
         sections: Callable[[RunResult], Any],
         export: Callable[[RunResult, Path], Any],
     ) -> None:
-        """Write ``report.html`` and the graphs, where a folder, matplotlib and Jinja2 are there."""
+        """Write ``report.html`` and the graphs, where a folder, matplotlib and Jinja2 are there.
+
+        The last that a run does: its folder is free for another one then.
+        """
         if self.folder is None:
             log.warning("nothing is kept: set out to an absolute folder for results and report")
             return
-        if not self.report:
-            return
+        try:
+            if self.report:
+                self._write_report(self.folder, sections, export)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    def _write_report(
+        self,
+        folder: Path,
+        sections: Callable[[RunResult], Any],
+        export: Callable[[RunResult, Path], Any],
+    ) -> None:
         try:
             from apps.pages.report import write_report
 
-            export(self.result, self.folder)
-            path, words = self.folder / "report.html", wording(self.result.study)
+            export(self.result, folder)
+            path, words = folder / "report.html", wording(self.result.study)
             write_report(self.result, sections(self.result), path, words)
         except ImportError as error:
-            log.warning("no report: %s; then: trellis report %s", error, self.folder)
+            log.warning("no report: %s; then: trellis report %s", error, folder)
+
+
+def _end(error: BaseException, *, resumable: bool) -> tuple[str, str]:
+    """Return the status of a run that ended early, and a note on it in words."""
+    go_on = "; it can be resumed from its last checkpoint" if resumable else ""
+    if isinstance(error, SystemExit):  # what Flower raises in a ServerApp for `flwr stop`
+        return "stopped", f"The run was stopped before its end, by flwr stop or a signal{go_on}."
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", f"The run was interrupted{go_on}."
+    return "failed", f"The run stopped: {str(error) or type(error).__name__}"
 
 
 def _out_of_range(client: Client, bound: float) -> str:
@@ -184,6 +243,16 @@ def _log_through_flower() -> None:
         ours.handlers = list(logging.getLogger("flwr").handlers)
         ours.setLevel(logging.INFO)
         ours.propagate = False
+        logging.getLogger("flwr").addFilter(_one_line)
+
+
+def _one_line(record: logging.LogRecord) -> bool:
+    """Tell errors that say what to do in one line: a trace would hide them."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, StudyError | ConfigError | CheckpointError):
+        record.msg, record.args = f"{record.getMessage()}: {error}", ()
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def _seed(run_config: Mapping[str, Any]) -> int:
@@ -191,6 +260,10 @@ def _seed(run_config: Mapping[str, Any]) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         raise ConfigError(f"seed={value!r}: must be a whole number >= 0")
     return int(value)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _folder(out: str) -> Path | None:

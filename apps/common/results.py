@@ -2,12 +2,13 @@
 
 A run's folder holds ``run.json`` (what was run, where, how long, what was sent, what privacy was
 spent), ``metrics.csv`` (one row a round), ``result.npz`` (the study's arrays) and ``report.html``.
-Every file is written whole or not at all.
+Every file is written whole or not at all, by one run at a time (`FolderLock`).
 """
 
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import os
@@ -23,7 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.settings import ConfigError
+
 FORMAT = 1
+LOCK = ".lock"
 Row = dict[str, float]
 
 
@@ -43,7 +47,7 @@ class RunResult:
     ledger : the privacy that was spent and what the claim covers
     headline : the few numbers worth a closing table
     notes : warnings a reader of the result must see
-    status : ``running``, ``completed``, ``interrupted`` or ``failed``
+    status : ``running``, ``completed``, ``stopped`` (from outside), ``interrupted`` or ``failed``
     """
 
     study: str
@@ -185,3 +189,38 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+class FolderLock:
+    """Holds a run's folder until it is released, or its process has ended, in whatever way.
+
+    Raises
+    ------
+    ConfigError
+        Where another run holds it; nothing in the folder is touched then.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._handle, 100).decode(errors="replace").strip()
+            os.close(self._handle)
+            self._handle = -1
+            raise ConfigError(
+                f"out={str(folder)!r}: another run writes into this folder"
+                f"{f' ({holder})' if holder else ''}; wait for its end or choose another folder"
+            ) from None
+        os.ftruncate(self._handle, 0)
+        os.write(self._handle, f"process {os.getpid()}".encode())
+
+    def release(self) -> None:
+        """Let another run have the folder."""
+        if self._handle >= 0:
+            os.close(self._handle)  # which gives the lock back
+            self._handle = -1
+
+    def __del__(self) -> None:
+        self.release()

@@ -106,6 +106,7 @@ def make_run_config(
         "resume": resume,
         "report": False,
         "data": "" if data is None else str(Path(data).resolve()),
+        "devices": "",
         **config.run_config(),
     }
 
@@ -131,14 +132,23 @@ def _client_files(study: str, folder: Path) -> list[Path]:
 def _run_in_flower(run_config: Mapping[str, Scalar], clients: int) -> None:
     from sim.flower import simulate
 
+    folder = Path(str(run_config["out"]))
+    before = _header(folder)
     ended = simulate(app_folder(), run_config, nodes=clients)
-    if not ended.ok:
+    if not ended.ok and _header(folder) != before:
         # What the study wrote says more than the end of Flower's log.
         with suppress(FileNotFoundError, ValueError):
-            notes = RunResult.load(Path(str(run_config["out"]))).notes
+            notes = RunResult.load(folder).notes
             if notes:
                 raise StudyError(f"{notes[-1]} (Flower: {ended.status})")
     ended.check()
+
+
+def _header(folder: Path) -> bytes:
+    """Return ``run.json`` as it is; nothing where there is none."""
+    with suppress(FileNotFoundError):
+        return (folder / "run.json").read_bytes()
+    return b""
 
 
 @contextmanager

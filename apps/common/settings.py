@@ -42,6 +42,9 @@ class StudyConfig:
     rounds : most rounds to run
     tolerance : stop when the largest relative change of a round falls below it; 0 runs all rounds
     clients : how many clients take part
+    clients_least : with how many of them the run still goes on, where others are not there or have
+        data that cannot be used; 0 is all
+    enrol_timeout : seconds to wait at the start until all clients are there
     sample : clients a round, drawn at random; 0 is all
     timeout : seconds to wait for the replies of one round
     privacy : ``none``, ``paper`` (the article as printed) or ``sound`` (what we stand behind)
@@ -69,6 +72,8 @@ class StudyConfig:
     rounds: int = 50
     tolerance: float = 1e-4
     clients: int = 5
+    clients_least: int = 0
+    enrol_timeout: float = 120.0
     sample: int = 0
     timeout: float = 3600.0
     privacy: str = "none"
@@ -88,6 +93,7 @@ class StudyConfig:
         self.at_least("rounds", 1)
         self.at_least("tolerance", 0.0)
         self.at_least("clients", 1)
+        self.positive("enrol_timeout")
         self.at_least("sample", 0)
         if self.sample > self.clients:
             raise ConfigError(
@@ -113,6 +119,23 @@ class StudyConfig:
             )
 
         self._check_release()
+        self._check_least()
+
+    def _check_least(self) -> None:
+        self.at_least("clients_least", 0)
+        least = self.clients_least
+        if least > self.clients:
+            raise ConfigError(
+                f"clients-least={least}: more than clients={self.clients}; use 0 for all of them"
+            )
+        if not 0 < least < FEWEST:
+            return
+        if self.masked or self.robust in ("median", "trimmed"):
+            what = "secure sums" if self.masked else f"robust={self.robust!r}"
+            raise ConfigError(
+                f"clients-least={least}: {what} must have {FEWEST} clients at least; or use 0 for "
+                "all of them"
+            )
 
     def _check_release(self) -> None:
         self.one_of("release", RELEASES)
@@ -149,6 +172,11 @@ class StudyConfig:
         if self.release == "auto":
             return self.privacy == "sound" and not self.sum_obstacle()
         return self.release == "sum"
+
+    @property
+    def masked(self) -> bool:
+        """Whether clients' replies reach the server as secure sums only."""
+        return self.sums or getattr(self, "secure_aggregation", False) is True
 
     @property
     def can_keep(self) -> bool:

@@ -136,6 +136,8 @@ def write_index(
         )
     failed = [result for result in results if result.status == "failed"]
     summary = f"{len(results) - len(failed)} of {len(results)} runs without failure"
+    if early := sum(result.status in ("stopped", "interrupted") for result in results):
+        summary += f", {early} stopped before the end"
     headers = ["study", "status", "result", "rounds", "time", "sent up", "sent down", "privacy"]
     blocks: list[Block] = [Table(headers, rows, stack=True)]
     if costs is not None and costs[1]:

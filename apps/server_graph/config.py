@@ -178,6 +178,11 @@ class ServerGraphConfig(StudyConfig):
         return self.clip or (DEFAULT_CLIP if self.sums else 0.0)
 
     @property
+    def masked(self) -> bool:
+        """Whether clients' updates reach the server as secure sums only."""
+        return self.masks_clients
+
+    @property
     def masks_clients(self) -> bool:
         """Whether clients' updates reach their server by secure aggregation."""
         if self.sums:

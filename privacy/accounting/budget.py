@@ -32,7 +32,16 @@ from typing import Any
 from privacy.device import log
 from privacy.device.codes import PrivacyRefused
 from privacy.device.policy import Policy
-from privacy.device.state import LEDGER, LEDGER_VERSION, SECRET, begin, deleted, write_private
+from privacy.device.state import (
+    LEDGER,
+    LEDGER_VERSION,
+    SECRET,
+    begin,
+    check_writable,
+    deleted,
+    refusing,
+    write_private,
+)
 
 from .events import PrivacyEvent
 from .totals import total_epsilon
@@ -62,10 +71,11 @@ class DeviceLedger:
         ------
         PrivacyRefused
             Where the total with this event exceeds ``max-epsilon``, or that of its run
-            ``run-epsilon`` or ``run_limit``. Nothing is entered then.
+            ``run-epsilon`` or ``run_limit``, or nothing can be written. Nothing is entered then.
         """
         begin(self.folder)
-        with self._locked():
+        check_writable(self.folder)
+        with refusing(self.folder), self._locked():
             entries = self._read()
             if event.name in entries:
                 if PrivacyEvent.from_record(entries[event.name]["event"]) != event:
@@ -93,7 +103,19 @@ class DeviceLedger:
             self._write(entries)
 
     def commit(self, name: str) -> None:
-        """Confirm that a reserved release was made."""
+        """Confirm that a reserved release was made.
+
+        Where that cannot be written it stays reserved, which counts the same: it is too late to
+        refuse.
+        """
+        try:
+            self._confirm(name)
+        except PrivacyRefused:
+            raise
+        except OSError as error:
+            log.note(self.folder, "error", error=f"release {name} stays reserved: {error!r}")
+
+    def _confirm(self, name: str) -> None:
         with self._locked():
             entries = self._read()
             if name not in entries:

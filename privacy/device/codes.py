@@ -11,6 +11,8 @@ Adversary: the server, which sees every reply. Not covered: how long a device to
 
 from __future__ import annotations
 
+import re
+
 CODES = {
     "E1": "the run's settings or this device's node config are not valid",
     "E2": "the data cannot be read or used (told in runs with privacy='none' only)",
@@ -34,6 +36,18 @@ class DeviceError(RuntimeError):
     def __init__(self, code: str) -> None:
         super().__init__(f"device error {code}; its owner finds the details in the device's log")
         self.code = code
+
+
+_TOLD = re.compile(r"(?:DeviceError: )?device error (E\d);")
+
+
+def in_words(reason: str) -> str:
+    """Return what a server heard of a failure, with the code's meaning where there is a code."""
+    found = _TOLD.search(reason)
+    if found is None or found[1] not in CODES:
+        return reason
+    meaning = CODES[found[1]].partition(" (")[0].replace("this device", "the device")
+    return _TOLD.sub(lambda _: f"{meaning} (device error {found[1]});", reason, count=1)
 
 
 class PrivacyRefused(PermissionError):

@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from .codes import PrivacyRefused
 LEDGER, SECRET, DATA, POLICY = "ledger.json", "secret", "data.json", "policy.json"
 LEDGER_VERSION = 1
 SECRET_BYTES = 32
+_ONE_ENTRY = 4096  # bytes, more than an entry of the ledger has
 
 
 def state_folder(data: Path) -> Path:
@@ -70,22 +72,55 @@ def state_folder(data: Path) -> Path:
     return own
 
 
+def check_writable(folder: Path | None) -> None:
+    """Try whether as much as the ledger can be written once more, really and durably.
+
+    Raises
+    ------
+    PrivacyRefused
+        Where it cannot (a full disk, a read-only folder): what cannot be entered is not released.
+    """
+    if folder is None:
+        raise PrivacyRefused("there is no folder for a ledger; set state-path in --node-config")
+    with refusing(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        ledger = folder / LEDGER
+        size = ledger.stat().st_size if ledger.is_file() else 0
+        _partial(folder / "trial", bytes(size + _ONE_ENTRY)).unlink()
+
+
+@contextmanager
+def refusing(folder: Path) -> Iterator[None]:
+    """Turn an error of the disk into a refusal that tells the owner what to do."""
+    try:
+        yield
+    except PrivacyRefused:  # an OSError as well
+        raise
+    except OSError as error:
+        raise PrivacyRefused(
+            f"the state folder {folder} cannot be written ({error.strerror or error}), so no "
+            "release can be entered and none is made; free the disk, or name a folder that this "
+            "device may write with state-path"
+        ) from error
+
+
 def begin(folder: Path) -> None:
     """Make a state folder ready: an empty ledger first, then the secret.
 
     Raises
     ------
     PrivacyRefused
-        Where there is a secret and no ledger.
+        Where there is a secret and no ledger, or nothing can be written.
     """
     ledger, secret = folder / LEDGER, folder / SECRET
     if secret.exists():
         if not ledger.exists():
             raise deleted(folder)
         return
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _make(ledger, json.dumps({"version": LEDGER_VERSION, "entries": {}}).encode())
-    _make(secret, secrets.token_bytes(SECRET_BYTES))
+    with refusing(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make(ledger, json.dumps({"version": LEDGER_VERSION, "entries": {}}).encode())
+        _make(secret, secrets.token_bytes(SECRET_BYTES))
 
 
 def deleted(folder: Path) -> PrivacyRefused:
@@ -140,10 +175,15 @@ def _make(path: Path, content: bytes) -> None:
 def _partial(path: Path, content: bytes) -> Path:
     partial = path.parent / f".{path.name}.{secrets.token_hex(6)}"
     handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        # On a full disk what was begun must not take the rest of it.
+        partial.unlink(missing_ok=True)
+        raise
     return partial
 
 

@@ -20,7 +20,15 @@ class BadMessage(SecAggError):
 
 
 class TooFewClients(SecAggError):
-    """Fewer clients are left than the threshold; nothing is revealed."""
+    """Fewer clients are left than a sum needs; nothing is revealed."""
+
+    @classmethod
+    def left(cls, left: int, asked: int, what: str, fewest: int) -> TooFewClients:
+        """Return the error that ``left`` of the ``asked`` clients are too few, in words."""
+        return cls(
+            f"{left} of {asked} clients {what}; a secure sum needs {fewest} at least, as one of "
+            "fewer would tell a client the values of another; no sum was learnt"
+        )
 
 
 class Again(SecAggError):

@@ -91,7 +91,7 @@ class Session:
         """Return the directory of the clients that sent keys, for all of them."""
         self.members = sorted(self._adverts)
         if len(self.members) < FEWEST:
-            raise TooFewClients(f"{len(self.members)} clients sent keys; the threshold is {FEWEST}")
+            raise TooFewClients.left(len(self.members), len(self.names), "sent keys", FEWEST)
         adverts = [self._adverts[member] for member in self.members]
         names = [self.names[member] for member in self.members]
         signatures = [advert.signature for advert in adverts]
@@ -337,10 +337,7 @@ class ServerRound:
 
     def _enough(self, members: list[int], what: str) -> None:
         if len(members) < FEWEST:
-            raise TooFewClients(
-                f"{len(members)} of {self.plan.clients} clients {what}; the threshold is "
-                f"{max(self.plan.threshold, FEWEST)} and never below {FEWEST}; no sum was learnt"
-            )
+            raise TooFewClients.left(len(members), self.plan.clients, what, FEWEST)
 
 
 def _rows(data: bytes) -> list[bytes]:

@@ -98,6 +98,10 @@ class ClusterFinding(ClusterAdmm):
         self.searching = clusters > 1
         self.assignments = 0
 
+    def admit(self, client: Client) -> bool:
+        """Return False: clusters are found among the clients of the beginning."""
+        return False
+
     def tau(self, iteration: int) -> float:
         """Return 0 while clusters are sought."""
         return 0.0 if self.searching else super().tau(iteration)

@@ -39,6 +39,10 @@ class ClientsAlone(ClusterAdmm):
         self.models = np.zeros((count, 1, self.size))
         self.server_duals = np.zeros_like(self.models)
 
+    def admit(self, client: Client) -> bool:
+        """Return False: there is no round that it could join."""
+        return False
+
     def participants(self, server_round: int) -> list[int]:
         """Return all who have not answered: there is no server that would draw some."""
         return [int(client) for client in np.flatnonzero(~self.seen)]

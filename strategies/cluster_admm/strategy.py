@@ -112,6 +112,17 @@ class ClusterAdmm(StudyStrategy[Vector]):
         self.seen = np.zeros(count, dtype=bool)
         self.watch = DivergenceWatch()
 
+    def admit(self, client: Client) -> bool:
+        """Give a late client its server, its cluster and a dual of zero."""
+        home = placed([client], "server", self.task.topology.servers)
+        group = placed([client], "cluster", self.task.clusters)
+        self.homes = np.concatenate([self.homes, home])
+        self.groups = np.concatenate([self.groups, group])
+        self.duals = np.vstack([self.duals, np.zeros(self.size)])
+        self.last = np.vstack([self.last, np.zeros(self.size)])
+        self.seen = np.append(self.seen, False)
+        return True
+
     def iteration(self, server_round: int) -> int:
         """Return n, which iteration of the algorithm this round is."""
         return server_round

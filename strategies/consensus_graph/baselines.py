@@ -81,6 +81,20 @@ class AveragedGraph(SumStrategy):
         """Start from the complete graph with equal weights."""
         self.consensus = first_graph(clients)
         self.slope = np.zeros(0)  # not known before the first round
+        self._weigh(clients)
+
+    def admit(self, client: Client) -> bool:
+        """Make room for a late client, and ask all for their slopes anew; not under masks.
+
+        Two sums of slopes, with and without it, would tell its own.
+        """
+        if self.slope.size and self.secure is not None:
+            return False
+        self.slope = np.zeros(0)
+        self._weigh([*self.clients, client])
+        return True
+
+    def _weigh(self, clients: Sequence[Client]) -> None:
         self.counts = np.array([client.count for client in clients], dtype=np.float64)
         self.gamma = self.counts / np.sum(self.counts)
 

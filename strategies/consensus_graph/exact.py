@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from strategies.core import wire
-from strategies.core.base import BadReply, Row
+from strategies.core.base import BadReply, Client, Row
 
 from .strategy import ConsensusGraph, GraphReply, Vector
 
@@ -34,6 +34,10 @@ class ReleasedStatistics(ConsensusGraph):
     def __init__(self, *args: Any, local: LocalSolve, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.local_solve = local
+
+    def admit(self, client: Client) -> bool:
+        """Return False: there is one exchange, and it is over."""
+        return False
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Ask for the client's released statistic."""

@@ -96,6 +96,15 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
         self.local = np.full(count, np.nan)
         self.seen = np.zeros(count, dtype=bool)
 
+    def admit(self, client: Client) -> bool:
+        """Make room for a late client, at the consensus: it has no part in it before it answers."""
+        count = len(self.gamma) + 1
+        self.weights = np.vstack([self.weights, self.consensus])
+        self.gamma = np.append(self.gamma, 1.0 / count)
+        self.local = np.append(self.local, np.nan)
+        self.seen = np.append(self.seen, False)
+        return True
+
     def pull(self, client: int) -> float:
         """Return rho gamma_i, how hard the consensus pulls this client."""
         return float(self.rho * self.gamma[client])

@@ -34,9 +34,11 @@ from privacy.accounting.events import PrivacyEvent
 from privacy.accounting.ledger import Ledger
 
 from . import wire
-from .checkpoint import Checkpoint, CheckpointError, Snapshot
+from .checkpoint import Checkpoint, Snapshot
 from .enrolment import Client, StudyError, enrol
-from .exchange import Answers, exchange
+from .exchange import OFFLINE, Answers, exchange
+from .nodes import may_change
+from .presence import Presence, matched
 from .robust import Robust, clipped, excess
 from .wire import BadReply
 
@@ -54,7 +56,7 @@ _PATIENCE_OUT_OF_RANGE = 3
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """How long and with whom to run."""
+    """How long and with whom to run; see the settings of the same names."""
 
     rounds: int
     tolerance: float
@@ -62,6 +64,8 @@ class RoundPlan:
     sample: int = 0
     timeout: float = 3600.0
     enrol_timeout: float = 120.0
+    clients_least: int = 0
+    devices: tuple[str, ...] = ()
 
 
 @dataclass
@@ -110,7 +114,12 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.robust = robust or Robust()
         self.clients: list[Client] = []
         self.refusals: list[str] = []
+        self.left_out: list[str] = []
+        # Called when nothing stands against the run any more, a checkpoint to go on from included.
+        self.on_ready: Callable[[], None] = lambda: None
         self.progress = _Progress()
+        self._late: list[Client] = []
+        self._presence: Presence | None = None
         self._asked: dict[int, Message] = {}
 
     # --- what a study writes -----------------------------------------------------------------
@@ -154,6 +163,14 @@ class StudyStrategy(Strategy, Generic[Reply]):
     def forget(self, client: int) -> None:
         """Drop what is kept of a client that is left out from now on."""
 
+    def admit(self, client: Client) -> bool:
+        """Make room for a client that comes late, as the last; False where that cannot be.
+
+        Called between two rounds; the client is then added to `clients`. May raise `StudyError`
+        with the reason.
+        """
+        return False
+
     def sum_group(self, client: int) -> int:
         """Return a number that clients share whose replies are summed together."""
         return 0
@@ -165,11 +182,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         snapshot = self.checkpoint.load() if self.checkpoint and resume else None
         if self.checkpoint and not resume:
             self.checkpoint.clear()
-        plan = self.plan
-        enrolled = enrol(grid, plan.clients, plan.timeout, plan.enrol_timeout)
-        self.clients, self.refusals = enrolled.clients, enrolled.refusals
-        self.progress.bytes_up += enrolled.traffic.bytes_up
-        self.progress.bytes_down += enrolled.traffic.bytes_down
+        self.clients = self._enrol(grid, snapshot)
         self.on_enrolled(self.clients)
         self.begin(self.clients)
         first = 1
@@ -177,10 +190,51 @@ class StudyStrategy(Strategy, Generic[Reply]):
             self._restore(snapshot)
             first = snapshot.server_round + 1
             log.info("resumed after round %d", snapshot.server_round)
+        self.on_ready()
+        for client in self._late:
+            if self._presence is not None:
+                self._presence.place(client, first)
         for server_round in range(first, self.plan.rounds + 1):
             if self.progress.converged or self.exhausted():
                 break
+            if server_round > first:
+                self._look(grid, server_round)
             self._round(grid, server_round)
+        # For what comes after the rounds: whoever is back is told the result.
+        self._look(grid, len(self.progress.rows), last=True)
+
+    def _enrol(self, grid: Grid, snapshot: Snapshot | None) -> list[Client]:
+        """Ask who is there; return the clients of this run, in the order of the checkpoint."""
+        plan = self.plan
+        enrolled = enrol(
+            *(grid, plan.clients, plan.timeout, plan.enrol_timeout),
+            least=plan.clients_least,
+            devices=plan.devices,
+        )
+        self.refusals, self.left_out = enrolled.refusals, enrolled.left_out
+        self.progress.bytes_up += enrolled.traffic.bytes_up
+        self.progress.bytes_down += enrolled.traffic.bytes_down
+        clients, self._late = enrolled.clients, []
+        if snapshot is not None:
+            before = [Client(**entry) for entry in snapshot.facts["clients"]]
+            clients, self._late = matched(before, clients, plan.clients_least)
+        if may_change(grid):
+            self._presence = Presence(
+                clients,
+                plan.clients,
+                min(plan.timeout, plan.enrol_timeout),
+                enrolled.nodes,
+                self.admit,
+                self.left_out,
+            )
+        return clients
+
+    def _look(self, grid: Grid, server_round: int, *, last: bool = False) -> None:
+        """See which clients are there, where they can come and go."""
+        if self._presence is not None:
+            traffic = self._presence.look(grid, server_round, last=last)
+            self.progress.bytes_up += traffic.bytes_up
+            self.progress.bytes_down += traffic.bytes_down
 
     def _round(self, grid: Grid, server_round: int) -> None:
         began = time.monotonic()
@@ -248,6 +302,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
             known = self.clients[client]
             known.failures += 1
             known.last_failure = reason
+            if reason == OFFLINE:
+                continue  # told once, when it was gone
             log.warning("round %d: client %s left out: %s", server_round, known.name, reason)
 
     def _row(self, answers: Answers, answered: Sequence[int], metrics: Row) -> Row:
@@ -376,17 +432,11 @@ class StudyStrategy(Strategy, Generic[Reply]):
 
     def _restore(self, snapshot: Snapshot) -> None:
         before = [Client(**entry) for entry in snapshot.facts["clients"]]
-        # Node ids are new in every run; names and partitions are not.
-        if [(c.name, c.count) for c in before] != [(c.name, c.count) for c in self.clients]:
-            raise CheckpointError(
-                f"the checkpoint is of clients {[c.name for c in before]}, now there are "
-                f"{[c.name for c in self.clients]}, or their number of records changed"
-            )
         for client, old in zip(self.clients, before, strict=True):
             client.rounds, client.failures = old.rounds, old.failures
             client.last_failure = old.last_failure
             client.strikes, client.out_of_range = old.strikes, old.out_of_range
-            client.left_out = old.left_out
+            client.left_out, client.joined = old.left_out, old.joined
         self.progress = _Progress(**snapshot.facts["progress"])
         self.ledger.load_state_dict(snapshot.facts["ledger"])
         self.restore(snapshot.arrays)

@@ -1,21 +1,33 @@
-"""Enrolment: one query round in which every node says who it is."""
+"""Enrolment: every node says who it is, and what can be used of that takes part.
+
+Nodes are asked as they come online, each once. A node whose data cannot be used, or has other
+columns than most clients', is named and left out; the run goes on where enough are left. The server
+learns a client's name, the number of its records and the names of its variables.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from .exchange import Answers, exchange
+from .exchange import OFFLINE, Answers, content_bytes
+from .nodes import OnlineNode, online
 from .wire import BadReply
 
 log = logging.getLogger("trellis.strategy")
 
+ENROL = "query.enrol"
 _LONGEST_REASON = 1000
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
+_FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
+# Seconds between two lines that say for whom the run waits.
+TELL_EVERY = 5.0
 
 
 class StudyError(RuntimeError):
@@ -26,12 +38,14 @@ class StudyError(RuntimeError):
 class Client:
     """One enrolled client, in the order of its partition, then its name.
 
+    ``node_id`` is 0 while its node is not online. ``name`` is the one its node is registered under,
+    where it is; ``own`` what it calls itself, by which devices know each other's keys.
     ``synthetic`` says that its data was made by the study, so that the truth is known;
     ``simulated`` that it is no device, so that its noise may come from the seed; ``server``
     and ``cluster`` which of several servers and clusters it belongs to, and ``classes`` how many
     classes its labels are of, where a study has them. ``strikes`` counts its replies beyond the
     norm bound running, ``out_of_range`` all of them; ``left_out`` is the round in which it was left
-    out for good, 0 while it takes part.
+    out for good, 0 while it takes part; ``joined`` the first round of one that came late.
     """
 
     name: str
@@ -50,84 +64,244 @@ class Client:
     strikes: int = 0
     out_of_range: int = 0
     left_out: int = 0
+    own: str = ""
+    registered: bool = False
+    joined: int = 0
+
+
+@dataclass
+class Heard:
+    """What nodes said: who they are, who refused, and why others cannot take part."""
+
+    clients: list[Client] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Enrolment:
-    """Who takes part, which devices refused and why, and the traffic it took to ask."""
+    """Who takes part, which devices refused and why, who else is left out, and the traffic.
+
+    ``nodes`` are all that answered, or failed to.
+    """
 
     clients: list[Client]
     refusals: list[str]
     traffic: Answers
+    left_out: list[str] = field(default_factory=list)
+    nodes: dict[int, OnlineNode] = field(default_factory=dict)
 
 
-def enrol(grid: Grid, needed: int, timeout: float, node_timeout: float) -> Enrolment:
+def enrol(
+    grid: Grid,
+    needed: int,
+    timeout: float,
+    node_timeout: float,
+    *,
+    least: int = 0,
+    devices: Sequence[str] = (),
+) -> Enrolment:
     """Ask every node who it is; return up to ``needed`` clients in order.
 
-    The server learns a client's name, the number of its records and the names of its variables.
+    Parameters
+    ----------
+    timeout : seconds a node has to answer
+    node_timeout : seconds to wait until ``needed`` nodes are there
+    least : with how many clients to go on then; 0 is all, those who refuse aside
+    devices : names that the operator expects, to say who is missing
 
     Raises
     ------
     StudyError
-        Where fewer than ``needed`` clients can be enrolled, or their variables differ.
+        Where fewer can be enrolled; at once where waiting would not help. It names each and why.
     """
-    nodes = _wait_for_nodes(grid, needed, node_timeout)
-    messages = {
-        number: Message(RecordDict(), node, "query.enrol") for number, node in enumerate(nodes)
-    }
-    answers = exchange(grid, messages, timeout)
-    found, refusals = [], []
-    for number, content in answers.content.items():
-        try:
-            refusal = _refusal(content)
-            if refusal:
-                refusals.append(refusal)
-            else:
-                found.append(_read(content, nodes[number]))
-        except Exception as error:  # whatever a malicious reply provokes
-            answers.failures[number] = f"cannot be enrolled: {error}"
-    reasons = [f"node {nodes[n]}: {text}" for n, text in sorted(answers.failures.items())]
-    # A device that refuses is there and well: the others go on without it.
-    if len(found) + len(refusals) < needed or not found:
-        raise StudyError(
-            f"{len(found)} of {needed} clients could be enrolled. "
-            + " | ".join([*reasons, *sorted(refusals)])
-        )
-    for reason in [*reasons, *sorted(refusals)]:
-        log.warning("not enrolled: %s", reason)
-    found.sort(key=lambda client: (client.partition, client.name, client.node_id))
-    if len(found) > needed:
-        log.warning("%d nodes answered; the first %d take part", len(found), needed)
-    clients = found[:needed]
-    _name_apart(clients)
-    _check_variables(clients)
-    return Enrolment(clients, sorted(refusals), answers)
-
-
-def _wait_for_nodes(grid: Grid, needed: int, timeout: float) -> list[int]:
-    # Nodes register after the ServerApp has started: look until enough are there.
-    deadline = time.monotonic() + timeout
+    asking = _Asking(grid, timeout)
+    began = told = time.monotonic()
+    look, next_look, pause = _FIRST_LOOK, began, _FIRST_PAUSE
     while True:
-        nodes = sorted(grid.get_node_ids())
-        if len(nodes) >= needed:
-            return nodes
-        if time.monotonic() >= deadline:
-            raise StudyError(
-                f"{len(nodes)} nodes are connected, clients={needed} are needed; start more "
-                "SuperNodes or lower clients"
+        now = time.monotonic()
+        if now >= next_look:
+            asking.look()
+            next_look, look = now + look, min(2.0 * look, _LONGEST_LOOK)
+        came = asking.collect()
+        found = judged(hear(asking.answers, asking.nodes))
+        # A device that refuses is there and well: the others go on without it.
+        taking_part = len(found.clients) + (0 if least else len(found.refusals))
+        to_come = max(0, needed - len(asking.nodes))
+        enough = bool(found.clients) and taking_part >= (least or needed)
+        if not asking.waiting and (not to_come or taking_part + to_come < (least or needed)):
+            break
+        if now >= began + node_timeout and (enough or not asking.waiting):
+            break
+        if now >= told + TELL_EVERY:
+            told = now
+            left = (
+                f" ({began + node_timeout - now:.0f} s left)" if now < began + node_timeout else ""
             )
-        time.sleep(0.05)
+            log.info("%s%s", _waiting_for(asking, found, needed, devices), left if to_come else "")
+        if not came:
+            time.sleep(pause)
+            pause = min(2.0 * pause, _LONGEST_PAUSE)
+    silent = [f"{asking.nodes[n].called()}: no answer yet" for n in sorted(asking.waiting.values())]
+    reasons = [*found.reasons, *silent, *asking.gone]
+    if not enough:
+        if to_come:
+            reasons.append(_waiting_for(asking, found, needed, devices))
+        raise StudyError(_too_few(found, needed, least, [*reasons, *sorted(found.refusals)]))
+    for reason in [*reasons, *sorted(found.refusals)]:
+        log.warning("not enrolled: %s", reason)
+    if len(found.clients) > needed:
+        log.warning("%d nodes answered; the first %d take part", len(found.clients), needed)
+    if len(found.clients) < needed:
+        log.warning("the run goes on with %d of %d clients", len(found.clients), needed)
+    clients = found.clients[:needed]
+    _say_both_names(clients)
+    _name_apart(clients)
+    # Those who have not answered are asked again when the run has begun.
+    nodes = {n: node for n, node in asking.nodes.items() if n not in asking.waiting.values()}
+    return Enrolment(clients, sorted(found.refusals), asking.answers, reasons, nodes)
 
 
-def _refusal(content: RecordDict) -> str:
-    """Return why a device refuses to take part, or nothing where it does not."""
+def question(node: int) -> Message:
+    """Return the message that asks a node who it is."""
+    return Message(RecordDict(), node, ENROL)
+
+
+class _Asking:
+    """Asks nodes as they come online, each once, and takes what they say."""
+
+    def __init__(self, grid: Grid, timeout: float) -> None:
+        self.grid, self.timeout = grid, timeout
+        self.nodes: dict[int, OnlineNode] = {}
+        self.answers = Answers()  # by node
+        self.waiting: dict[str, int] = {}
+        self.gone: list[str] = []
+        self._until: dict[int, float] = {}
+
+    def look(self) -> None:
+        """Ask nodes that are new; give up those that left before they answered."""
+        here = online(self.grid)
+        for message_id, node in list(self.waiting.items()):
+            if node not in here:
+                del self.waiting[message_id]
+                self.gone.append(f"{self.nodes.pop(node).called()}: it left before it answered")
+        new = {n: node for n, node in here.items() if n not in self.nodes}
+        if not new:
+            return
+        self.nodes |= new
+        messages = {n: question(n) for n in new}
+        pushed = {i for i in self.grid.push_messages(list(messages.values())) if i}
+        for n, message in messages.items():
+            if message.metadata.message_id not in pushed:
+                self.answers.failures[n] = OFFLINE
+                continue
+            self.waiting[message.metadata.message_id] = n
+            self.answers.bytes_down += content_bytes(message.content)
+            self._until[n] = time.monotonic() + self.timeout
+
+    def collect(self) -> bool:
+        """Take the answers that are there; return whether any came."""
+        if not self.waiting:
+            return False
+        replies = list(self.grid.pull_messages(list(self.waiting)))
+        for reply in replies:
+            node = self.waiting.pop(reply.metadata.reply_to_message_id, None)
+            if node is not None:
+                self.answers.take(node, reply)
+        now = time.monotonic()
+        for message_id, node in list(self.waiting.items()):
+            if now >= self._until[node]:
+                del self.waiting[message_id]
+                self.answers.failures[node] = f"no reply within {self.timeout:g} s"
+        return bool(replies)
+
+
+def hear(answers: Answers, nodes: Mapping[int, OnlineNode]) -> Heard:
+    """Return what nodes said of themselves; ``answers`` are by node."""
+    heard = Heard()
+    registered = {node.name: number for number, node in nodes.items() if node.name}
+    failures = dict(answers.failures)
+    for number, content in answers.content.items():
+        node = nodes[number]
+        try:
+            own, refusal = _refusal(content)
+            if refusal:
+                heard.refusals.append(f"{node.called(own)}: {refusal}"[:_LONGEST_REASON])
+                continue
+            client = _read(content, node)
+        except Exception as error:  # whatever a malicious reply provokes
+            failures[number] = f"cannot be enrolled: {error}"
+            continue
+        if registered.get(client.own, number) != number:
+            failures[number] = claims(client.own)
+            continue
+        heard.clients.append(client)
+    heard.clients.sort(key=lambda client: (client.partition, client.name, client.node_id))
+    heard.reasons = [f"{nodes[n].called()}: {text}" for n, text in sorted(failures.items())]
+    return heard
+
+
+def claims(name: str) -> str:
+    """Return why a node is refused that calls itself by a registered name."""
+    return f"it calls itself {name}, the name that another device is registered under"
+
+
+def judged(heard: Heard) -> Heard:
+    """Leave out clients with other variables than most have; of as many, than the first have."""
+    kinds = Counter(tuple(client.variables) for client in heard.clients)
+    if len(kinds) < 2:
+        return heard
+    usual = max(kinds, key=lambda kind: kinds[kind])  # the first of several, in order of clients
+    first = next(client for client in heard.clients if tuple(client.variables) == usual)
+    kept = [client for client in heard.clients if client.variables == first.variables]
+    others = [client for client in heard.clients if client.variables != first.variables]
+    odd = [other_variables(client, first) for client in others]
+    return Heard(kept, heard.refusals, [*heard.reasons, *odd])
+
+
+def other_variables(client: Client, first: Client) -> str:
+    """Return in words how a client's variables differ from those of another."""
+    missing = [v for v in first.variables if v not in set(client.variables)]
+    extra = [v for v in client.variables if v not in set(first.variables)]
+    if missing or extra:
+        detail = f"it lacks {missing[:5]} and adds {extra[:5]}"
+    else:
+        detail = "the same names in another order"
+    return (
+        f"client {client.name} has other variables than {first.name}: {detail}; give every "
+        "client the same columns in the same order"
+    )
+
+
+def _waiting_for(asking: _Asking, found: Heard, needed: int, devices: Sequence[str]) -> str:
+    """Return for whom the run waits."""
+    silent = [asking.nodes[n].called() for n in sorted(asking.waiting.values())]
+    names = {node.name for node in asking.nodes.values()} | {c.own for c in found.clients}
+    missing = [name for name in devices if name not in names]
+    here = f"{len(asking.nodes)} of {needed} devices are online"
+    if len(asking.nodes) >= needed or (silent and not missing):
+        return f"waiting for the answer of {', '.join(silent)}; {here}"
+    if missing:
+        return f"waiting for {', '.join(missing)}, not online yet; {here}"
+    more = needed - len(asking.nodes)
+    return f"waiting for {more} more device{'s' * (more > 1)}; {here}"
+
+
+def _too_few(found: Heard, needed: int, least: int, reasons: Sequence[str]) -> str:
+    told = f"{len(found.clients)} of {needed} clients could be enrolled"
+    if least and least < needed:
+        told += f", clients-least={least} must be"
+    advice = "" if least else " To go on without some, set clients-least"
+    return f"{told}. " + " | ".join(reasons) + (f".{advice}" if advice else "")
+
+
+def _refusal(content: RecordDict) -> tuple[str, str]:
+    """Return a device's own name and why it refuses to take part; nothing where it does not."""
     record = content.config_records["client"]
-    if "refused" not in record:
-        return ""
-    return f"{record['name']!s}: {record['refused']!s}"[:_LONGEST_REASON]
+    return str(record["name"]), str(record["refused"]) if "refused" in record else ""
 
 
-def _read(content: RecordDict, node_id: int) -> Client:
+def _read(content: RecordDict, node: OnlineNode) -> Client:
     record = content.config_records["client"]
     name, partition, count = record["name"], record["partition"], record["count"]
     variables = record["variables"]
@@ -141,30 +315,28 @@ def _read(content: RecordDict, node_id: int) -> Client:
         if isinstance(value, bool) or not isinstance(value, int):
             raise BadReply(f"{key} {value!r} must be a whole number")
     names = [str(variable) for variable in variables]
-    return Client(name, partition, count, names, node_id, **kind, **places)  # type: ignore[arg-type]
+    known = {"own": name, "registered": bool(node.name)}
+    return Client(node.called(name), partition, count, names, node.id, **kind, **places, **known)  # type: ignore[arg-type]
+
+
+def _say_both_names(clients: Sequence[Client]) -> None:
+    for client in clients:
+        if client.own != client.name:
+            log.info(
+                "the device registered as %s calls itself %s; it is shown as %s",
+                *(client.name, client.own, client.name),
+            )
 
 
 def _name_apart(clients: Sequence[Client]) -> None:
     """Give clients with the same name (two files called data.csv) different ones."""
-    names = [client.name for client in clients]
-    for number, client in enumerate(clients):
-        if names.count(client.name) > 1:
-            client.name = f"{client.name}-{number + 1}"
+    for key in ("name", "own"):
+        names = [getattr(client, key) for client in clients]
+        for number, client in enumerate(clients):
+            if names.count(names[number]) > 1:
+                setattr(client, key, apart(names[number], number))
 
 
-def _check_variables(clients: Sequence[Client]) -> None:
-    """Refuse clients whose variables differ, naming them and the variables."""
-    first = clients[0]
-    for client in clients[1:]:
-        if client.variables == first.variables:
-            continue
-        missing = [v for v in first.variables if v not in set(client.variables)]
-        extra = [v for v in client.variables if v not in set(first.variables)]
-        if missing or extra:
-            detail = f"it lacks {missing[:5]} and adds {extra[:5]}"
-        else:
-            detail = "the same names in another order"
-        raise StudyError(
-            f"client {client.name} has other variables than {first.name}: {detail}; give every "
-            "client the same columns in the same order"
-        )
+def apart(name: str, number: int) -> str:
+    """Return the name of a client that is not the only one so called."""
+    return f"{name}-{number + 1}"

@@ -14,6 +14,11 @@ from dataclasses import dataclass, field
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from privacy.device.codes import in_words
+
+# Why a client got no message; its node id is then 0, see `presence`.
+OFFLINE = "its SuperNode is not online"
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 
 
@@ -39,9 +44,15 @@ def exchange(grid: Grid, messages: Mapping[int, Message], timeout: float) -> Ans
     """Send ``messages`` (by client) and wait at most ``timeout`` seconds for the replies.
 
     Pushes and pulls by itself: ``Grid.send_and_receive`` sleeps three seconds between two looks on
-    a real SuperLink.
+    a real SuperLink. Nothing is sent to node 0, which stands for one that is not online.
     """
     answers = Answers()
+    away = [c for c, message in messages.items() if not message.metadata.dst_node_id]
+    if away:
+        answers.failures = dict.fromkeys(away, OFFLINE)
+        messages = {c: message for c, message in messages.items() if c not in answers.failures}
+        if not messages:
+            return answers
     pushed = {i for i in grid.push_messages(list(messages.values())) if i}
     waiting: dict[str, int] = {}
     for client, message in messages.items():
@@ -99,5 +110,5 @@ def readable_error(reply: Message) -> str:
         return inner.group(1).strip()
     raised = _RAISED.match(reason)
     if raised:
-        return f"{raised.group(1)}: {raised.group(2)}"
+        return in_words(f"{raised.group(1)}: {raised.group(2)}")
     return f"{reason or 'no reason given'} (Flower error code {reply.error.code})"

@@ -40,7 +40,7 @@ from privacy.secagg.client import (
     UNMASK,
     VECTOR,
 )
-from privacy.secagg.errors import Again, BadMessage, SecAggError
+from privacy.secagg.errors import Again, BadMessage, SecAggError, TooFewClients
 from privacy.secagg.graph import FEWEST, Plan, noisy_plan, plan
 from privacy.secagg.messages import Advert, Agreed, M, Masked, Met, Opened, parse, to_fields
 from privacy.secagg.ring import Layout, Ring
@@ -48,7 +48,7 @@ from privacy.secagg.server import ServerRound, Session
 
 from . import wire
 from .enrolment import Client, StudyError
-from .exchange import exchange
+from .exchange import OFFLINE, exchange
 
 G = TypeVar("G", bound=Hashable)
 
@@ -283,7 +283,7 @@ class SecureSum:
 
     def _set_up(self, stages: _Stages) -> Session:
         clients = stages.clients
-        session = Session({index: client.name for index, client in enumerate(clients)})
+        session = Session({i: client.own or client.name for i, client in enumerate(clients)})
         everyone = dict.fromkeys(range(len(clients)))
 
         def take_advert(client: int, content: RecordDict) -> None:
@@ -336,7 +336,8 @@ class SecureSum:
         def begin(group: _Group) -> None:
             chosen, stay = self._plan(max(len(group.left), 2))
             if len(group.left) < FEWEST:
-                raise SecAggError(f"{len(group.left)} clients are left; the threshold is {FEWEST}")
+                asked = len(group.payloads)
+                raise TooFewClients.left(len(group.left), asked, "are there", FEWEST)
             group.turn = ServerRound(
                 *(session, self._number, group.left, chosen),
                 group=group.label,
@@ -458,6 +459,9 @@ class _Stages:
             failures = group.answers.failures
             for client in self.lost & set(group.payloads) & members:
                 failures.pop(client, None)
+            for client in group.payloads:
+                if not self.clients[client].node_id:
+                    failures[client] = OFFLINE
             for client in set(group.payloads) - members:
                 failures.setdefault(client, "it sent no keys when they were set up")
             group.left = [client for client in sorted(group.payloads) if client not in failures]
@@ -494,9 +498,10 @@ class _Stages:
         """Enter why clients failed, with the group that they are in."""
         for client, reason in sorted(failures.items()):
             name = self.clients[client].name
-            log.warning(
-                "round %s: client %s failed at %s: %s", self.server_round, name, action, reason
-            )
+            if reason != OFFLINE:  # which is told once, when its node goes
+                log.warning(
+                    "round %s: client %s failed at %s: %s", self.server_round, name, action, reason
+                )
             for group in self.groups if asked.get(client) is None else [asked[client]]:
                 if group is not None and client in group.payloads:
                     group.answers.failures[client] = reason

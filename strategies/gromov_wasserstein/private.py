@@ -32,6 +32,10 @@ from .strategy import FederatedGnn, Vector
 class UntrainedGnn(FederatedGnn):
     """No training: one release of embeddings by the weights that the seed draws."""
 
+    def admit(self, client: Client) -> bool:
+        """Return False: there is one release."""
+        return False
+
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Ask for the embeddings, which is all there is to do."""
         down = self.progress.bytes_down
@@ -81,6 +85,10 @@ class NoisyGnn(FederatedGnn):
         super().begin(clients)
         self.velocity: Vector = np.zeros_like(self.weights)
         self.scored: Vector = np.full(3, math.nan)  # accuracy, its noise, graphs
+
+    def admit(self, client: Client) -> bool:
+        """Return False: what a sum's noise protects was told for the clients of the beginning."""
+        return False
 
     def layout(self) -> dict[str, tuple[int, ...]]:
         """Return what clients add up."""

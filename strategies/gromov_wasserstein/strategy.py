@@ -99,6 +99,15 @@ class FederatedGnn(SumStrategy):
         self.asked_in = 0
         self._release_bytes = 0
 
+    def admit(self, client: Client) -> bool:
+        """Let a late client learn with the others, where it has no classes that they have not."""
+        if client.classes > self.classes:
+            raise StudyError(
+                f"its labels are of {client.classes} classes, the model has {self.classes}; set "
+                "classes for all"
+            )
+        return True
+
     def layout(self) -> dict[str, tuple[int, ...]]:
         """Return what a client replies with."""
         splits = (len(SPLITS),)

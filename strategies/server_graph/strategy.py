@@ -112,14 +112,7 @@ class ServerGraph(StudyStrategy[Vector]):
         count = self.servers.topology.servers
         if not self.first_model.size:
             self.first_model = np.zeros(len(clients[0].variables))
-        for client in clients:
-            if count > 1 and not 0 <= client.server < count:
-                raise StudyError(
-                    f"client {client.name} belongs to server {client.server}; they are numbered 0 "
-                    f"to {count - 1}. Set server in its node config or in assignment.csv"
-                )
-        # One server has all clients, whatever they say.
-        self.homes = np.array([c.server if count > 1 else 0 for c in clients], dtype=np.intp)
+        self.homes = np.array([self._home(client) for client in clients], dtype=np.intp)
         self._homes.clear()
         for server in sorted(set(range(count)) - set(self.homes.tolist())):
             log.warning(
@@ -127,6 +120,22 @@ class ServerGraph(StudyStrategy[Vector]):
                 self.servers.topology.names[server],
             )
         self.models = np.tile(self.first_model, (count, 1))
+
+    def _home(self, client: Client) -> int:
+        """Return the server of a client; one server has all, whatever they say."""
+        count = self.servers.topology.servers
+        if count > 1 and not 0 <= client.server < count:
+            raise StudyError(
+                f"client {client.name} belongs to server {client.server}; they are numbered 0 "
+                f"to {count - 1}. Set server in its node config or in assignment.csv"
+            )
+        return client.server if count > 1 else 0
+
+    def admit(self, client: Client) -> bool:
+        """Give a late client its server."""
+        self.homes = np.append(self.homes, np.intp(self._home(client)))
+        self._homes.clear()
+        return True
 
     def up(self, server_round: int) -> NDArray[np.bool_]:
         """Return which servers (P,) run in a round."""

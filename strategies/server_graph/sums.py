@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from privacy.accounting.events import PrivacyEvent
 from strategies.core import wire
-from strategies.core.base import Row, StudyError
+from strategies.core.base import Client, Row, StudyError
 from strategies.core.deliver import deliver
 from strategies.core.exchange import Answers
 from strategies.core.secure import SecureAnswers
@@ -86,6 +86,10 @@ class NoisySums(ServerGraph):
         self._tail, self._tail_rounds = np.zeros(0), 0
         self._releases: dict[int, Releases] = {}
         self.own: dict[int, dict[str, NDArray[Any]]] = {}
+
+    def admit(self, client: Client) -> bool:
+        """Return False: the noise of the sums was told for the clients of the beginning."""
+        return False
 
     # --- a round -----------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from sim import faults
-from sim.faults import Drop, Late, Nonsense, Raise
-from sim.grid import node_ids
-from tests.sim.engines import ask, count, echo, local_grid, metrics
+from sim.faults import Away, Drop, Late, Nonsense, Raise
+from sim.grid import LocalGrid, node_ids
+from tests.sim.engines import ask, client_app, configs, count, echo, local_grid, metrics
 
 
 def test_a_fault_says_when_it_acts() -> None:
@@ -58,6 +58,56 @@ def test_a_node_that_comes_back_has_lost_its_state(forget: bool, seen: int) -> N
         assert [reply.has_error() for reply in outcome] == [False, True, False]
         assert len(list(grid.get_node_ids())) == 1
     assert outcome[2].content["metrics"]["n"] == seen
+
+
+def rounds_of(grid, count):
+    """Ask whoever is there, so many rounds; return how many messages each says to have had."""
+    seen = []
+    for _ in range(count):
+        here = sorted(grid.get_node_ids())
+        replies = list(grid.send_and_receive([Message(RecordDict(), n, "train") for n in here]))
+        seen.append(sorted(metrics(replies, "n")))
+    return seen
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_node_that_is_away_is_not_listed_and_comes_back_without_its_state(workers: int) -> None:
+    gone = node_ids(3)[1]
+    with local_grid(count, workers=workers, faults={1: Away(first=2, until=4)}) as grid:
+        assert grid.nodes_change
+        assert rounds_of(grid, 1) == [[1, 1, 1]]
+        assert gone not in {info.node_id for info in grid.get_nodes()}
+        assert rounds_of(grid, 4) == [[2, 2], [3, 3], [1, 4, 4], [2, 5, 5]]
+        starts = {info.node_id: info.last_activated_at for info in grid.get_nodes()}
+        assert starts.pop(gone) not in starts.values()
+
+
+def test_a_message_to_a_node_that_is_away_is_answered_by_the_server() -> None:
+    with local_grid(count, faults={1: Away(first=1)}) as grid:
+        [reply] = grid.send_and_receive([Message(RecordDict(), node_ids(3)[1], "train")])
+        assert reply.error.code == 5
+
+
+def test_a_node_without_a_key_comes_back_as_another() -> None:
+    old = node_ids(3)[1]
+    with local_grid(count, faults={1: Away(first=2, until=3, new_id=True)}) as grid:
+        assert rounds_of(grid, 3) == [[1, 1, 1], [2, 2], [1, 3, 3]]
+        assert old not in grid.get_node_ids()
+        assert len(set(grid.get_node_ids())) == 3
+        assert not list(grid.push_messages([Message(RecordDict(), old, "train")]))
+
+
+def test_a_node_that_comes_late_and_one_that_restarts_between_two_rounds() -> None:
+    with local_grid(count, faults={0: Away(first=1, until=3), 1: Away(first=3, until=3)}) as grid:
+        assert rounds_of(grid, 4) == [[1, 1], [2, 2], [1, 1, 3], [2, 2, 4]]
+
+
+def test_nodes_have_the_names_that_they_are_registered_under() -> None:
+    app = client_app(count)
+    with LocalGrid(app, configs(3), {}, names=["north", "south"]) as grid:
+        names = {info.node_id: info.name for info in grid.get_nodes()}
+        assert not grid.nodes_change
+    assert [names[node] for node in node_ids(3)] == ["north", "south", ""]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
