@@ -64,7 +64,7 @@ def train(message: Message, context: Context) -> Message:
     config = ConsensusGraphConfig.from_run_config(context.run_config)
     if config.sums or config.at_home:
         raise ValueError("the run asks for noisy sums only; this reply would be in the clear")
-    if config.one_exchange:
+    if config.exchanges_once:
         known = _statistic(config, context)
         arrays = wire.record({"statistic": known.values})
         return Message(RecordDict({"arrays": arrays, **known.event_records()}), reply_to=message)
