@@ -13,11 +13,6 @@ _CLIPS = (1e-100, 1e100)
 _CLIP = 25.0
 # Part of the run's zCDP budget that a held-out score takes.
 SCORE_SHARE = 0.1
-# True and false as a run config has them, and as text.
-_SWITCHES = {"auto": "auto", "on": "on", "off": "off", "True": "on", "False": "off"} | {
-    "true": "on",
-    "false": "off",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +107,8 @@ class ConsensusGraphConfig(StudyConfig):
             )
 
     def _check_one_exchange(self) -> None:
-        if self.one_exchange not in _SWITCHES:
-            raise ConfigError(f"one-exchange={self.one_exchange!r}: use one of auto, on, off")
         self.one_of("acceleration", ("auto", "off"))
-        if _SWITCHES[self.one_exchange] == "on" and not self._may_exchange_once:
+        if self.switch("one_exchange") == "on" and not self._may_exchange_once:
             raise ConfigError(
                 "one-exchange='on': for method='fedgl' with privacy='none', or with "
                 "privacy='sound' and release='each', without local-steps, sample, norm-bound and "
@@ -135,7 +128,7 @@ class ConsensusGraphConfig(StudyConfig):
     @property
     def exchanges_once(self) -> bool:
         """Whether the server is sent every client's statistic and does the rest."""
-        switch = _SWITCHES[self.one_exchange]
+        switch = self.switch("one_exchange")
         if switch == "auto":
             return self.privacy == "sound" and self._may_exchange_once
         return switch == "on"
@@ -144,7 +137,7 @@ class ConsensusGraphConfig(StudyConfig):
     def accelerated(self) -> bool:
         """Whether the server takes rounds by itself that it can foresee."""
         asked = self.acceleration == "auto" and self.tolerance > 0.0  # 0 is all rounds
-        return asked and not self._by_rounds and self.privacy != "paper" and self.method != "igl"
+        return asked and not self._by_rounds and self.privacy != "paper"
 
     def sum_obstacle(self) -> str:
         """Return why noise cannot go into one secure sum; nothing if it can."""
@@ -153,7 +146,7 @@ class ConsensusGraphConfig(StudyConfig):
         for name in ("local_steps", "sample", "norm_bound"):
             if getattr(self, name):
                 return f"{name.replace('_', '-')} is of rounds, and one sum has none; set it to 0"
-        if _SWITCHES.get(self.one_exchange) == "on":
+        if self.switch("one_exchange") == "on":
             return "one-exchange='on' gathers every client's statistic; set it to auto"
         if self.robust != "none":
             return f"robust={self.robust!r} looks at single replies, and a sum hides them"

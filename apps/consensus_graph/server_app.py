@@ -92,16 +92,17 @@ def build_strategy(config: ConsensusGraphConfig, arguments: Mapping[str, Any]) -
             return w, objective(w, z, config.alpha, config.beta)
 
         return ReleasedStatistics(**arguments, **penalties, local=local)
-    if config.accelerated:
+    if config.accelerated and config.method == "fedgl":
         terms = {"alpha": config.alpha, "beta": config.beta}
         return ForeseenConsensus(
             **arguments,
             **penalties,
+            opens=True,
             local=lambda z, pull, consensus: solve(z, pull=pull, consensus=consensus, **terms).w,
             recover=partial(recover_statistic, **terms),
         )
     made = IndependentGraphs if config.method == "igl" else ConsensusGraph
-    return made(**arguments, **penalties, send_own=send_own)
+    return made(**arguments, **penalties, send_own=send_own, opens=config.accelerated)
 
 
 def _private_strategy(

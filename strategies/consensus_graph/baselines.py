@@ -20,6 +20,10 @@ from .strategy import ConsensusGraph, GraphReply, Vector, first_graph, relative_
 class IndependentGraphs(ConsensusGraph):
     """Every client learns alone (method ``igl``); there is no consensus, it stays zero."""
 
+    def first_pull(self) -> float:
+        """Return 0: nothing pulls."""
+        return 0.0
+
     def pull(self, client: int) -> float:
         """Return 0: nothing pulls."""
         return 0.0
@@ -89,6 +93,12 @@ class AveragedGraph(SumStrategy):
         self.slope = np.zeros(0)  # not known before the first round
         self.counts = np.array([client.count for client in clients], dtype=np.float64)
         self.gamma = self.counts / np.sum(self.counts)
+
+    def opening(self) -> RecordDict | None:
+        """Return the one round's order; what is masked waits for keys."""
+        if self.exact is None or self.secure is not None:
+            return None
+        return RecordDict({"order": ConfigRecord({"round": 1, "pull": 0.0})})
 
     @property
     def weights(self) -> Vector:

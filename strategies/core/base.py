@@ -112,6 +112,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.refusals: list[str] = []
         self.progress = _Progress()
         self._asked: dict[int, Message] = {}
+        self._opened: dict[int, RecordDict] = {}
 
     # --- what a study writes -----------------------------------------------------------------
 
@@ -138,6 +139,13 @@ class StudyStrategy(Strategy, Generic[Reply]):
     @abstractmethod
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `state` returned; called after `begin`."""
+
+    def opening(self) -> RecordDict | None:
+        """Return the first round's question, to be asked with enrolment; None asks it by itself.
+
+        For a question that is the same for all clients and needs nothing that enrolment tells.
+        """
+        return None
 
     # --- what it writes where one client's reply can be bounded ------------------------------
 
@@ -166,8 +174,10 @@ class StudyStrategy(Strategy, Generic[Reply]):
         if self.checkpoint and not resume:
             self.checkpoint.clear()
         plan = self.plan
-        enrolled = enrol(grid, plan.clients, plan.timeout, plan.enrol_timeout)
+        opening = None if snapshot is not None or plan.sample else self.opening()
+        enrolled = enrol(grid, plan.clients, plan.timeout, plan.enrol_timeout, opening)
         self.clients, self.refusals = enrolled.clients, enrolled.refusals
+        self._opened = enrolled.opened
         self.progress.bytes_up += enrolled.traffic.bytes_up
         self.progress.bytes_down += enrolled.traffic.bytes_down
         self.on_enrolled(self.clients)
@@ -201,7 +211,12 @@ class StudyStrategy(Strategy, Generic[Reply]):
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Ask the round's clients, take their replies, return the round's metrics."""
         self.configure_train(server_round, ArrayRecord(), ConfigRecord(), grid)
-        return self._take(server_round, exchange(grid, self._asked, self.plan.timeout))
+        opened, self._opened = self._opened, {}
+        asked = {client: m for client, m in self._asked.items() if client not in opened}
+        answers = exchange(grid, asked, self.plan.timeout) if asked else Answers()
+        # Their bytes are counted with enrolment.
+        answers.content |= opened
+        return self._take(server_round, answers)
 
     def _take(self, server_round: int, answers: Answers) -> Row:
         """Check every reply, apply the update rule, count what happened."""

@@ -1,11 +1,16 @@
-"""Enrolment: one query round in which every node says who it is."""
+"""Enrolment: one query round in which every node says who it is.
+
+The question may carry that of the first round (``opening``), where it is the same for everyone and
+does not wait for what enrolment tells: who has answered both is asked one message less. It is sent
+only where exactly as many nodes are there as take part, so that none is asked in vain.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -54,15 +59,25 @@ class Client:
 
 @dataclass(frozen=True)
 class Enrolment:
-    """Who takes part, which devices refused and why, and the traffic it took to ask."""
+    """Who takes part, which devices refused and why, and the traffic it took to ask.
+
+    ``opened`` has, by the place of a client, what it has answered to the opening.
+    """
 
     clients: list[Client]
     refusals: list[str]
     traffic: Answers
+    opened: dict[int, RecordDict] = field(default_factory=dict)
 
 
-def enrol(grid: Grid, needed: int, timeout: float, node_timeout: float) -> Enrolment:
-    """Ask every node who it is; return up to ``needed`` clients in order.
+def enrol(
+    grid: Grid,
+    needed: int,
+    timeout: float,
+    node_timeout: float,
+    opening: RecordDict | None = None,
+) -> Enrolment:
+    """Ask every node who it is, and the ``opening`` if any; return up to ``needed`` clients.
 
     The server learns a client's name, the number of its records and the names of its variables.
 
@@ -72,8 +87,10 @@ def enrol(grid: Grid, needed: int, timeout: float, node_timeout: float) -> Enrol
         Where fewer than ``needed`` clients can be enrolled, or their variables differ.
     """
     nodes = _wait_for_nodes(grid, needed, node_timeout)
+    asked = dict(opening) if opening is not None and len(nodes) == needed else {}
     messages = {
-        number: Message(RecordDict(), node, "query.enrol") for number, node in enumerate(nodes)
+        number: Message(RecordDict(dict(asked)), node, "query.enrol")
+        for number, node in enumerate(nodes)
     }
     answers = exchange(grid, messages, timeout)
     found, refusals = [], []
@@ -101,7 +118,15 @@ def enrol(grid: Grid, needed: int, timeout: float, node_timeout: float) -> Enrol
     clients = found[:needed]
     _name_apart(clients)
     _check_variables(clients)
-    return Enrolment(clients, sorted(refusals), answers)
+    by_node = {nodes[number]: content for number, content in answers.content.items()}
+    opened = _opened([by_node[client.node_id] for client in clients]) if asked else {}
+    return Enrolment(clients, sorted(refusals), answers, opened if len(clients) == needed else {})
+
+
+def _opened(replies: Sequence[RecordDict]) -> dict[int, RecordDict]:
+    """Return what was answered besides who a client is, of those who answered it."""
+    rest = [{k: v for k, v in content.items() if k != "client"} for content in replies]
+    return {place: RecordDict(found) for place, found in enumerate(rest) if found}
 
 
 def _wait_for_nodes(grid: Grid, needed: int, timeout: float) -> list[int]:
