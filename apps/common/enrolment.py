@@ -1,4 +1,8 @@
-"""A client's answer to enrolment: who it is, or why it does not take part."""
+"""A client's answer to enrolment: who it is, or why it does not take part.
+
+Where the message holds the first round's question as well (`strategies.core.enrolment`), the answer
+to that stands beside it, as the study would give it in the round.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,38 @@ from privacy.device.codes import REFUSED, PrivacyRefused
 Answer = Callable[[Message, Context], Message]
 
 
-def enrolment(app: ClientApp) -> Callable[[Answer], Answer]:
-    """Let a function answer ``query.enrol``; what the owner does not allow becomes a refusal."""
+def enrolment(app: ClientApp, opening: Answer | None = None) -> Callable[[Answer], Answer]:
+    """Let a function answer ``query.enrol``; what the owner does not allow becomes a refusal.
+
+    ``opening`` answers the first round's question, where the message holds one.
+    """
 
     def register(introduce: Answer) -> Answer:
         @app.query("enrol")
         def enrol(message: Message, context: Context) -> Message:
             try:
-                return introduce(message, context)
+                reply = introduce(message, context)
+                if opening is not None and len(message.content):
+                    _add_first_answer(reply, opening, message, context)
+                return reply
             except PrivacyRefused as reason:
                 return refusal(message, Node.of(context), reason)
 
         return introduce
 
     return register
+
+
+def _add_first_answer(reply: Message, opening: Answer, message: Message, context: Context) -> None:
+    try:
+        first = opening(message, context).content
+    except PrivacyRefused:
+        raise
+    except Exception:
+        # Who it is stands. The round asks again, and what goes wrong then is told as ever.
+        return
+    for name, record in first.items():
+        reply.content[name] = record
 
 
 def introduction(

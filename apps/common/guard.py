@@ -119,7 +119,8 @@ class _Task:
             permit_name.reset(token)
         given.state = context.state
         if kind == ENROL and "refused" not in reply.content.config_records["client"]:
-            log.note(node.state_path, "enrolled", told=sorted(reply.content["client"]))
+            others = sorted(set(reply.content) - {"client"})  # of a first round that came with it
+            log.note(node.state_path, "enrolled", told=[*sorted(reply.content["client"]), *others])
         return reply
 
     def code(self, error: BaseException) -> str:

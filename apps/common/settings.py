@@ -252,6 +252,14 @@ class StudyConfig:
         if value not in allowed:
             raise ConfigError(f"{_kebab(name)}={value!r}: use one of {', '.join(allowed)}")
 
+    def switch(self, name: str) -> str:
+        """Return ``auto``, ``on`` or ``off``, for which true and false stand too."""
+        value = str(getattr(self, name))
+        found = {"true": "on", "false": "off"}.get(value.lower(), value)
+        if found not in ("auto", "on", "off"):
+            raise ConfigError(f"{_kebab(name)}={value!r}: use one of auto, on, off")
+        return found
+
     def by_client(self, name: str, least: int) -> list[int]:
         """Return a setting that is one whole number for all clients, or one each, as K numbers."""
         text = str(getattr(self, name))

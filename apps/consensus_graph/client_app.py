@@ -28,14 +28,15 @@ from apps.common.release import Statistic, noise_of
 from privacy.accounting.budget import Policy
 from privacy.accounting.events import PrivacyEvent
 from privacy.secagg.client import Summands, register
-from strategies.consensus_graph.bound import Terms, clipped_terms, sent_terms
+from strategies.consensus_graph.bound import clipped_terms, sent_terms
+from strategies.consensus_graph.start import first_of
 from strategies.core import wire
 from strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
 from .data import client_table
 from .private.device import check_budget, own_graph, sum_of
-from .problem import Vector, objective
+from .problem import Vector, node_count, objective
 from .release import load_momentum, paper_noise, release_statistic, save_momentum
 from .solver import accelerated_steps, solve
 
@@ -44,27 +45,13 @@ app = ClientApp()
 _TOLD = "told-slope"
 
 
-@enrolment(app)
-def enrol(message: Message, context: Context) -> Message:
-    """Tell who this client is: name, number of signals, names of the variables."""
-    config = ConsensusGraphConfig.from_run_config(context.run_config)
-    node, seed = Node.of(context), int(context.run_config["seed"])
-    policy = permitted(config, node, context)
-    table = client_table(config, seed, node)
-    check_budget(config, node, policy)
-    if not (config.sums or config.at_home):
-        # While the data is at hand: no later message needs to read it.
-        release_statistic(config, seed, node, table, policy).keep(context.state)
-    return introduction(message, node, int(table.values.shape[0]), table.columns)
-
-
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Update this client's graph: (13), from the consensus and the pull the server sent."""
     config = ConsensusGraphConfig.from_run_config(context.run_config)
     if config.sums or config.at_home:
         raise ValueError("the run asks for noisy sums only; this reply would be in the clear")
-    if config.one_exchange:
+    if config.exchanges_once:
         known = _statistic(config, context)
         arrays = wire.record({"statistic": known.values})
         return Message(RecordDict({"arrays": arrays, **known.event_records()}), reply_to=message)
@@ -80,6 +67,20 @@ def train(message: Message, context: Context) -> Message:
     return Message(content, reply_to=message)
 
 
+@enrolment(app, opening=train)
+def enrol(message: Message, context: Context) -> Message:
+    """Tell who this client is: name, number of signals, names of the variables."""
+    config = ConsensusGraphConfig.from_run_config(context.run_config)
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    policy = permitted(config, node, context)
+    table = client_table(config, seed, node)
+    check_budget(config, node, policy)
+    if not (config.sums or config.at_home):
+        # While the data is at hand: no later message needs to read it.
+        release_statistic(config, seed, node, table, policy).keep(context.state)
+    return introduction(message, node, int(table.values.shape[0]), table.columns)
+
+
 def summands(message: Message, context: Context) -> Summands:
     """Return what this client adds to a sum.
 
@@ -92,10 +93,13 @@ def summands(message: Message, context: Context) -> Summands:
         return sum_of(message, context)
     if config.at_home:
         raise ValueError("the run has clients learn alone, at home; nothing is summed")
-    first = "slope" not in message.content.array_records["arrays"]
     config, statistic, w, events = _update(message, context)
+    sent = _sent(message, statistic)
+    first = "slope" not in sent
     count = float(statistic.count)
-    own = _within_bound(config, message, w, 2.0 * statistic.values if first else None)
+    slope = 2.0 * statistic.values if first else None
+    terms = sent_terms(sent["consensus"], sent.get("slope"), has_slope=first)
+    own = clipped_terms((w, slope), terms, config.beta, config.norm_bound)
     arrays = {"weights": count * own[0]}
     if first and own[1] is not None:
         if config.secure_aggregation and config.privacy != "sound":
@@ -139,7 +143,7 @@ def _update(
     if config.secure_aggregation and not message.metadata.message_type.startswith("train.secagg"):
         raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
     statistic = _statistic(config, context)
-    arrays = wire.arrays(message.content["arrays"])
+    arrays = _sent(message, statistic)
     order = message.content["order"]
     server_round, pull = int(order["round"]), float(order["pull"])  # type: ignore[arg-type]
 
@@ -156,13 +160,11 @@ def _update(
     return config, statistic, w, events
 
 
-def _within_bound(
-    config: ConsensusGraphConfig, message: Message, w: Vector, slope: Vector | None
-) -> Terms:
-    """Return graph and slope, if any, as far from those sent as ``norm-bound`` allows."""
-    arrays = wire.arrays(message.content["arrays"])
-    sent = sent_terms(arrays["consensus"], arrays.get("slope"), has_slope=slope is not None)
-    return clipped_terms((w, slope), sent, config.beta, config.norm_bound)
+def _sent(message: Message, statistic: Statistic) -> dict[str, Vector]:
+    """Return the arrays of a question; one without any is of the first round, from `first_of`."""
+    if "arrays" in message.content:
+        return wire.arrays(message.content["arrays"])
+    return {"consensus": first_of(node_count(statistic.values.size))}
 
 
 def _as_records(events: list[PrivacyEvent]) -> dict[str, ConfigRecord]:

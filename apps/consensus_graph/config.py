@@ -33,8 +33,15 @@ class ConsensusGraphConfig(StudyConfig):
     clip : C, largest norm of one signal's vector of squared differences, where privacy is on; 0
         chooses: no clip is needed with ``release = "sum"``, where directions are summed and sizes
         counted; 25 elsewhere
-    one_exchange : with ``release = "each"``, the server is sent every client's noisy statistic
-        once and solves (8) by itself: the same graphs as by rounds, in one exchange
+    one_exchange : ``on``, the server is sent every client's statistic once and solves (8) by
+        itself: the same graphs as by rounds, in one exchange. ``auto`` is on where that tells
+        nothing new, with ``privacy = "sound"`` and ``release = "each"``, whose statistics are
+        released already; with ``privacy = "none"`` it tells the server the whole statistic, of
+        which graphs tell it the part on their edges. ``true`` and ``false`` are on and off
+    acceleration : ``auto``, the server of fedgl runs the rounds to come by itself, from what exact
+        local solutions tell it, and clients check where they end: the same result in a fifth of
+        the rounds; that of fedavg solves (36) once it has the mean slope. ``off`` for rounds as
+        they are printed
     nodes, signals, overlap : of the synthetic data: d, N_i (one number or ``20,40,60``) and q
     """
 
@@ -51,7 +58,8 @@ class ConsensusGraphConfig(StudyConfig):
     clip: float = 0.0
     noise: str = "auto"
     secure_aggregation: bool = False
-    one_exchange: bool = False
+    one_exchange: str = "auto"
+    acceleration: str = "auto"
     nodes: int = 20
     signals: str = "50"
     overlap: float = 0.5
@@ -99,22 +107,47 @@ class ConsensusGraphConfig(StudyConfig):
             )
 
     def _check_one_exchange(self) -> None:
-        rounds = self.local_steps or self.sample or self.norm_bound or self.robust != "none"
-        if self.one_exchange and (
-            self.privacy != "sound" or self.release == "sum" or self.method != "fedgl" or rounds
-        ):
+        self.one_of("acceleration", ("auto", "off"))
+        if self.switch("one_exchange") == "on" and not self._may_exchange_once:
             raise ConfigError(
-                "one-exchange=True: for method='fedgl' with privacy='sound' and release='each', "
-                "without local-steps, sample, norm-bound and robust, which are of rounds"
+                "one-exchange='on': for method='fedgl' with privacy='none', or with "
+                "privacy='sound' and release='each', without local-steps, sample, norm-bound and "
+                "robust, which are of rounds"
             )
+
+    @property
+    def _by_rounds(self) -> bool:
+        """Whether a setting is on that only rounds as they are printed have."""
+        return bool(self.local_steps or self.sample or self.norm_bound or self.robust != "none")
+
+    @property
+    def _may_exchange_once(self) -> bool:
+        known = self.privacy == "none" or (self.privacy == "sound" and not self.sums)
+        return known and self.method == "fedgl" and not self._by_rounds
+
+    @property
+    def exchanges_once(self) -> bool:
+        """Whether the server is sent every client's statistic and does the rest."""
+        switch = self.switch("one_exchange")
+        if switch == "auto":
+            return self.privacy == "sound" and self._may_exchange_once
+        return switch == "on"
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether the server takes rounds by itself that it can foresee."""
+        asked = self.acceleration == "auto" and self.tolerance > 0.0  # 0 is all rounds
+        return asked and not self._by_rounds and self.privacy != "paper"
 
     def sum_obstacle(self) -> str:
         """Return why noise cannot go into one secure sum; nothing if it can."""
         if self.method == "igl":
             return "method='igl' has clients learn alone, at home, and sums nothing"
-        for name in ("local_steps", "sample", "norm_bound", "one_exchange"):
+        for name in ("local_steps", "sample", "norm_bound"):
             if getattr(self, name):
                 return f"{name.replace('_', '-')} is of rounds, and one sum has none; set it to 0"
+        if self.switch("one_exchange") == "on":
+            return "one-exchange='on' gathers every client's statistic; set it to auto"
         if self.robust != "none":
             return f"robust={self.robust!r} looks at single replies, and a sum hides them"
         if self.noise == "gaussian":

@@ -182,3 +182,13 @@ def local_objective(
 def gradient(w: Vector, z: Vector, alpha: float, beta: float) -> Vector:
     """Return the gradient of `objective` at a graph with positive degrees."""
     return 2.0 * z - alpha * spread(1.0 / degrees(w, node_count(w.size))) + 4.0 * beta * w
+
+
+def recover_statistic(
+    w: Vector, pull: float, consensus: Vector, alpha: float, beta: float
+) -> Vector:
+    """Return zbar from a solution w of (13): what whoever receives a graph knows of its client.
+
+    Exact on the edges with w > 0; on the others the true zbar is this or more.
+    """
+    return -0.5 * (gradient(w, np.zeros_like(w), alpha, beta) + pull * (w - consensus))

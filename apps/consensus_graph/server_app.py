@@ -16,6 +16,7 @@ from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from strategies.consensus_graph.baselines import AveragedGraph, IndependentGraphs
 from strategies.consensus_graph.exact import ReleasedStatistics
+from strategies.consensus_graph.foresight import ForeseenConsensus
 from strategies.consensus_graph.private import AloneAtHome, PrivateConsensus, Shared
 from strategies.consensus_graph.strategy import ConsensusGraph
 from strategies.core.base import Client
@@ -26,7 +27,7 @@ from .data import Truth, synthetic_truth
 from .private import pooled
 from .private.forecast import EACH_ADVICE, forecast_of
 from .private.score import held_out_count
-from .problem import Vector, objective
+from .problem import Vector, objective, recover_statistic
 from .release import statement
 from .report.page import export_graphs, sections
 from .solver import solve
@@ -75,20 +76,33 @@ def build_strategy(config: ConsensusGraphConfig, arguments: Mapping[str, Any]) -
     if config.sums or config.at_home:
         return _private_strategy(config, arguments)
     if config.method == "fedavg":
-        secure = SecureSum() if config.secure_aggregation else None
-        value = partial(objective, alpha=config.alpha, beta=config.beta)
         return AveragedGraph(
-            **arguments, objective=value, send_own=send_own, beta=config.beta, secure=secure
+            **arguments,
+            objective=partial(objective, alpha=config.alpha, beta=config.beta),
+            send_own=send_own,
+            beta=config.beta,
+            secure=SecureSum() if config.secure_aggregation else None,
+            exact=(lambda z: solve(z, config.alpha, config.beta).w) if config.accelerated else None,
         )
-    if config.one_exchange:
+    penalties = {"rho": config.rho, "lambda_": config.lambda_}
+    if config.exchanges_once:
 
         def local(z: Vector, pull: float, consensus: Vector) -> tuple[Vector, float]:
             w = solve(z, config.alpha, config.beta, pull, consensus).w
             return w, objective(w, z, config.alpha, config.beta)
 
-        return ReleasedStatistics(**arguments, rho=config.rho, lambda_=config.lambda_, local=local)
+        return ReleasedStatistics(**arguments, **penalties, local=local)
+    if config.accelerated and config.method == "fedgl":
+        terms = {"alpha": config.alpha, "beta": config.beta}
+        return ForeseenConsensus(
+            **arguments,
+            **penalties,
+            opens=True,
+            local=lambda z, pull, consensus: solve(z, pull=pull, consensus=consensus, **terms).w,
+            recover=partial(recover_statistic, **terms),
+        )
     made = IndependentGraphs if config.method == "igl" else ConsensusGraph
-    return made(**arguments, rho=config.rho, lambda_=config.lambda_, send_own=send_own)
+    return made(**arguments, **penalties, send_own=send_own, opens=config.accelerated)
 
 
 def _private_strategy(

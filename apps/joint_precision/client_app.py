@@ -47,19 +47,6 @@ register(app, summands)
 personal(app)(own_result)
 
 
-@enrolment(app)
-def enrol(message: Message, context: Context) -> Message:
-    """Tell who this client is: name, number of samples, names of the variables."""
-    config = JointPrecisionConfig.from_run_config(context.run_config)
-    node, seed = Node.of(context), int(context.run_config["seed"])
-    policy = _permitted(config, node, context)
-    table = client_table(config, seed, node)
-    if config.method != "pooled" and not config.sums:
-        # While the data is at hand: no later message needs to read it.
-        release_correlation(config, seed, node, table, policy).keep(context.state)
-    return introduction(message, node, int(table.values.shape[0]), table.columns)
-
-
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Do what the order asks: show large entries of S, take a step, solve alone, send the data."""
@@ -70,6 +57,19 @@ def train(message: Message, context: Context) -> Message:
         config, message.content, context
     )
     return Message(content, reply_to=message)
+
+
+@enrolment(app, opening=train)
+def enrol(message: Message, context: Context) -> Message:
+    """Tell who this client is: name, number of samples, names of the variables."""
+    config = JointPrecisionConfig.from_run_config(context.run_config)
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    policy = _permitted(config, node, context)
+    table = client_table(config, seed, node)
+    if config.method != "pooled" and not config.sums:
+        # While the data is at hand: no later message needs to read it.
+        release_correlation(config, seed, node, table, policy).keep(context.state)
+    return introduction(message, node, int(table.values.shape[0]), table.columns)
 
 
 def _screen(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:

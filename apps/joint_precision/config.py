@@ -25,6 +25,12 @@ class JointPrecisionConfig(StudyConfig):
     correlation : ``kendall`` (for data of any margins), ``spearman`` or ``pearson``
     indefinite : what a client does with a correlation matrix that is not positive semidefinite:
         ``project`` it to the nearest by its eigenvalues, or ``refuse``
+    one_exchange : ``on``, the server is sent every client's correlation matrix once and does the
+        rest by itself, the certificate too. ``auto`` is on where that tells nothing new, with
+        ``privacy = "sound"`` and ``release = "each"``, whose matrices are released already; with
+        ``privacy = "none"`` it also tells the small entries between blocks of variables
+    acceleration : ``auto``, the server takes the steps between by itself once clients' replies have
+        told it their matrices, and they certify where it ended; ``off`` asks for every step
     screening : split the variables into blocks that cannot be connected, before the first round
     noise : ``discrete``, on a grid, which floating point cannot undo; ``gaussian``, in simulation
         only; ``auto`` is discrete on devices and gaussian in simulation (sound only)
@@ -59,6 +65,8 @@ class JointPrecisionConfig(StudyConfig):
     rho: float = 1.0
     correlation: str = "kendall"
     indefinite: str = "project"
+    one_exchange: str = "auto"
+    acceleration: str = "auto"
     screening: bool = True
     noise: str = "auto"
     wire: str = "float64"
@@ -97,10 +105,40 @@ class JointPrecisionConfig(StudyConfig):
             )
         self.sample_counts()
         self._check_path()
+        self.one_of("acceleration", ("auto", "off"))
+        self.switch("one_exchange")
         self._check_privacy()
+        if self.switch("one_exchange") == "on" and not self._may_exchange_once:
+            raise ConfigError(
+                "one-exchange='on': for method group or fused with privacy='none', or with "
+                "privacy='sound' and release='each', without subsamples, sample and norm-bound, "
+                "which are of rounds"
+            )
         alone = "" if self.method in JOINT_METHODS else f"method={self.method!r} has no rounds"
         penalty = "the clients' matrices meet in a penalty, not in a mean"
         self.refuse_robust(alone=alone, no_mean=penalty)
+
+    @property
+    def _may_exchange_once(self) -> bool:
+        known = self.privacy == "none" or (self.privacy == "sound" and not self.sums)
+        by_rounds = self.sample or self.norm_bound or self.subsamples
+        return known and self.method in JOINT_METHODS and not by_rounds
+
+    @property
+    def exchanges_once(self) -> bool:
+        """Whether the server is sent every client's correlation matrix and does the rest."""
+        switch = self.switch("one_exchange")
+        if switch == "auto":
+            # Rounded matrices are others, and nobody would certify the clients' own.
+            told = self.privacy == "sound" and self.wire == "float64" and self.tolerance > 0.0
+            return told and self._may_exchange_once
+        return switch == "on"
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether the server takes steps by itself; tolerance 0 is all rounds as they are."""
+        asked = self.acceleration == "auto" and self.tolerance > 0.0
+        return asked and not self.sample and not self.norm_bound
 
     def _check_path(self) -> None:
         if self.path and self.lambda1 <= 0.0:

@@ -43,6 +43,14 @@ class LocalProblem:
         self.blocks = blocks
         self.parts = [correlation[np.ix_(group, group)] for group in blocks.members]
 
+    @classmethod
+    def packed(cls, correlation: Vector, blocks: Blocks) -> LocalProblem:
+        """Return the problem of a matrix (m,) that is cut and packed already."""
+        made = cls.__new__(cls)
+        made.blocks = blocks
+        made.parts = [blocks.block(correlation, number) for number in range(len(blocks.members))]
+        return made
+
     def step(self, psi: Vector, point: Vector, ratio: float, certify: bool = True) -> LocalStep:
         """Return (14) from T = ``point``, and the certificate's terms at Psi and U = Psi - T.
 
@@ -101,3 +109,10 @@ def partial_correlations(precision: Matrix) -> Matrix:
 def recover_correlation(omega: Matrix, point: Matrix, ratio: float) -> Matrix:
     """Return S from one message: what the server can do where nothing is noised, from (13)."""
     return np.linalg.inv(omega) - ratio * (omega - point)
+
+
+def step_of(
+    correlation: Vector, blocks: Blocks, psi: Vector, point: Vector, ratio: float, certify: bool
+) -> LocalStep:
+    """Return the step of a client whose S (m,) is known, as `LocalProblem.step` takes it."""
+    return LocalProblem.packed(correlation, blocks).step(psi, point, ratio, certify)

@@ -16,6 +16,7 @@ from apps.common.results import RunResult
 from strategies.core.base import Client
 from strategies.joint_precision.alone import GatheredPrecision
 from strategies.joint_precision.one_sum import PooledPrecision
+from strategies.joint_precision.rehearsal import Rehearsal
 from strategies.joint_precision.strategy import JointPrecision, PrecisionTask
 
 from .config import JOINT_METHODS, JointPrecisionConfig
@@ -23,6 +24,7 @@ from .data import Truth, synthetic_truth
 from .gathered import gathered_strategy
 from .outcome import fill, graph_scores
 from .private.server import fill_pooled, pooled_strategy
+from .problem import step_of
 from .release import exposure, forecast, statement
 from .report.page import export_graphs, sections
 
@@ -69,9 +71,11 @@ def build_strategy(config: JointPrecisionConfig, arguments: Mapping[str, Any]) -
         subsamples=config.subsamples,
         screening=config.screening,
         dtype=config.wire,
+        one_exchange=config.exchanges_once,
     )
     plan = replace(arguments["plan"], rounds=task.most_rounds())
-    return JointPrecision(**{**arguments, "plan": plan}, task=task)
+    rehearsal = Rehearsal(step_of) if config.accelerated or config.exchanges_once else None
+    return JointPrecision(**{**arguments, "plan": plan}, task=task, rehearsal=rehearsal)
 
 
 def _warn(config: JointPrecisionConfig, result: RunResult, clients: Sequence[Client]) -> None:

@@ -2,7 +2,7 @@
 
 Where clients' statistics are released, each with its own noise (``privacy = "sound"``,
 ``release = "each"``), a round tells the server nothing new: what a client would answer it can
-compute. So clients send their noisy statistic once, and the alternating updates (13), (19), (20)
+compute. So clients send their noisy statistic once, with their enrolment, and the alternating updates (13), (19), (20)
 run here until they settle, to the same graphs, bit for bit.
 """
 
@@ -38,6 +38,10 @@ class ReleasedStatistics(ConsensusGraph):
     def admit(self, client: Client) -> bool:
         """Return False: there is one exchange, and it is over."""
         return False
+
+    def opening(self) -> RecordDict | None:
+        """Ask with enrolment: there is nothing else to ask."""
+        return self.payload(1, 0)
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Ask for the client's released statistic."""

@@ -29,6 +29,8 @@ from strategies.core import wire
 from strategies.core.base import BadReply, Client, Row, StudyStrategy
 from strategies.core.rules import FEWEST
 
+from .start import first_of
+
 Vector = NDArray[np.float64]
 
 _SMALLEST_DISTANCE = 1e-6  # epsilon_gamma in (20)
@@ -77,15 +79,23 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
     ----------
     rho, lambda_ : > 0 and >= 0, of (8)
     send_own : also send each client its own last graph, to start gradient steps from
+    opens : ask the first round's question with enrolment
     """
 
     def __init__(
-        self, *args: Any, rho: float, lambda_: float, send_own: bool = False, **kwargs: Any
+        self,
+        *args: Any,
+        rho: float,
+        lambda_: float,
+        send_own: bool = False,
+        opens: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.rho = rho
         self.lambda_ = lambda_
         self.send_own = send_own
+        self.opens = opens
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start from the complete graph with equal weights and gamma_i = 1 / I."""
@@ -104,6 +114,16 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
         self.local = np.append(self.local, np.nan)
         self.seen = np.append(self.seen, False)
         return True
+
+    def opening(self) -> RecordDict | None:
+        """Return the first round's pull; the graph that it starts from, clients know."""
+        if not self.opens or self.send_own:
+            return None
+        return RecordDict({"order": ConfigRecord({"round": 1, "pull": self.first_pull()})})
+
+    def first_pull(self) -> float:
+        """Return the pull of the first round, the same for all clients."""
+        return float(self.rho * (1.0 / self.plan.clients))
 
     def pull(self, client: int) -> float:
         """Return rho gamma_i, how hard the consensus pulls this client."""
@@ -208,11 +228,8 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
 
 
 def first_graph(clients: Sequence[Client]) -> Vector:
-    """Return the graph (p,) to start from: complete, with equal weights and degrees of one."""
-    d = len(clients[0].variables)
-    if d < 2:
-        raise ValueError("a graph needs at least two variables")
-    return np.full(d * (d - 1) // 2, 1.0 / (d - 1))
+    """Return the graph (p,) to start from, see `first_of`."""
+    return first_of(len(clients[0].variables))
 
 
 def relative_change(now: Vector, before: Vector) -> float:

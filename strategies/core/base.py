@@ -121,6 +121,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self._late: list[Client] = []
         self._presence: Presence | None = None
         self._asked: dict[int, Message] = {}
+        self._opened: dict[int, RecordDict] = {}
 
     # --- what a study writes -----------------------------------------------------------------
 
@@ -147,6 +148,13 @@ class StudyStrategy(Strategy, Generic[Reply]):
     @abstractmethod
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `state` returned; called after `begin`."""
+
+    def opening(self) -> RecordDict | None:
+        """Return the first round's question, to be asked with enrolment; None asks it by itself.
+
+        For a question that is the same for all clients and needs nothing that enrolment tells.
+        """
+        return None
 
     # --- what it writes where one client's reply can be bounded ------------------------------
 
@@ -210,7 +218,9 @@ class StudyStrategy(Strategy, Generic[Reply]):
             *(grid, plan.clients, plan.timeout, plan.enrol_timeout),
             least=plan.clients_least,
             devices=plan.devices,
+            opening=None if snapshot is not None or plan.sample else self.opening(),
         )
+        self._opened = enrolled.opened
         self.refusals, self.left_out = enrolled.refusals, enrolled.left_out
         self.progress.bytes_up += enrolled.traffic.bytes_up
         self.progress.bytes_down += enrolled.traffic.bytes_down
@@ -255,7 +265,12 @@ class StudyStrategy(Strategy, Generic[Reply]):
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Ask the round's clients, take their replies, return the round's metrics."""
         self.configure_train(server_round, ArrayRecord(), ConfigRecord(), grid)
-        return self._take(server_round, exchange(grid, self._asked, self.plan.timeout))
+        opened, self._opened = self._opened, {}
+        asked = {client: m for client, m in self._asked.items() if client not in opened}
+        answers = exchange(grid, asked, self.plan.timeout) if asked else Answers()
+        # Their bytes are counted with enrolment.
+        answers.content |= opened
+        return self._take(server_round, answers)
 
     def _take(self, server_round: int, answers: Answers) -> Row:
         """Check every reply, apply the update rule, count what happened."""

@@ -3,6 +3,10 @@
 Nodes are asked as they come online, each once. A node whose data cannot be used, or has other
 columns than most clients', is named and left out; the run goes on where enough are left. The server
 learns a client's name, the number of its records and the names of its variables.
+
+The question may carry that of the first round (``opening``), where it is the same for everyone and
+does not wait for what enrolment tells: who has answered both is asked one message less. It is sent
+only while no more nodes are there than take part, so that none is asked in vain.
 """
 
 from __future__ import annotations
@@ -82,7 +86,8 @@ class Heard:
 class Enrolment:
     """Who takes part, which devices refused and why, who else is left out, and the traffic.
 
-    ``nodes`` are all that answered, or failed to.
+    ``nodes`` are all that answered, or failed to. ``opened`` has, by the place of a client, what it
+    has answered to the opening.
     """
 
     clients: list[Client]
@@ -90,6 +95,7 @@ class Enrolment:
     traffic: Answers
     left_out: list[str] = field(default_factory=list)
     nodes: dict[int, OnlineNode] = field(default_factory=dict)
+    opened: dict[int, RecordDict] = field(default_factory=dict)
 
 
 def enrol(
@@ -100,8 +106,9 @@ def enrol(
     *,
     least: int = 0,
     devices: Sequence[str] = (),
+    opening: RecordDict | None = None,
 ) -> Enrolment:
-    """Ask every node who it is; return up to ``needed`` clients in order.
+    """Ask every node who it is, and the ``opening`` if any; return up to ``needed`` clients.
 
     Parameters
     ----------
@@ -109,13 +116,14 @@ def enrol(
     node_timeout : seconds to wait until ``needed`` nodes are there
     least : with how many clients to go on then; 0 is all, those who refuse aside
     devices : names that the operator expects, to say who is missing
+    opening : the first round's question, for as many clients as are ``needed``
 
     Raises
     ------
     StudyError
         Where fewer can be enrolled; at once where waiting would not help. It names each and why.
     """
-    asking = _Asking(grid, timeout)
+    asking = _Asking(grid, timeout, needed, opening)
     began = told = time.monotonic()
     look, next_look, pause = _FIRST_LOOK, began, _FIRST_PAUSE
     while True:
@@ -159,19 +167,32 @@ def enrol(
     _name_apart(clients)
     # Those who have not answered are asked again when the run has begun.
     nodes = {n: node for n, node in asking.nodes.items() if n not in asking.waiting.values()}
-    return Enrolment(clients, sorted(found.refusals), asking.answers, reasons, nodes)
+    # The opening is a question to exactly as many: of fewer, the first round asks anew.
+    opened = _opened(clients, asking.answers) if len(clients) == needed else {}
+    return Enrolment(clients, sorted(found.refusals), asking.answers, reasons, nodes, opened)
 
 
-def question(node: int) -> Message:
-    """Return the message that asks a node who it is."""
-    return Message(RecordDict(), node, ENROL)
+def question(node: int, opening: RecordDict | None = None) -> Message:
+    """Return the message that asks a node who it is, and the first round's question, if any."""
+    return Message(RecordDict(dict(opening or {})), node, ENROL)
+
+
+def _opened(clients: Sequence[Client], answers: Answers) -> dict[int, RecordDict]:
+    """Return what clients answered besides who they are, by their places."""
+    found = {}
+    for place, client in enumerate(clients):
+        content = answers.content[client.node_id]
+        if rest := {name: record for name, record in content.items() if name != "client"}:
+            found[place] = RecordDict(rest)
+    return found
 
 
 class _Asking:
     """Asks nodes as they come online, each once, and takes what they say."""
 
-    def __init__(self, grid: Grid, timeout: float) -> None:
+    def __init__(self, grid: Grid, timeout: float, needed: int, opening: RecordDict | None) -> None:
         self.grid, self.timeout = grid, timeout
+        self.needed, self.opening = needed, opening
         self.nodes: dict[int, OnlineNode] = {}
         self.answers = Answers()  # by node
         self.waiting: dict[str, int] = {}
@@ -189,7 +210,8 @@ class _Asking:
         if not new:
             return
         self.nodes |= new
-        messages = {n: question(n) for n in new}
+        opening = self.opening if len(self.nodes) <= self.needed else None
+        messages = {n: question(n, opening) for n in new}
         pushed = {i for i in self.grid.push_messages(list(messages.values())) if i}
         for n, message in messages.items():
             if message.metadata.message_id not in pushed:

@@ -36,6 +36,7 @@ class GatheredPrecision(StudyStrategy[Arrays]):
     penalty : whose minimum must exist: ``group``, ``fused``, or ``alone`` where none is shared
     check : raises `BadReply` for a client's arrays that cannot be used
     assemble : makes the solution from all clients and the arrays of those that answered
+    opens : ask with enrolment; there is nothing else to ask
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class GatheredPrecision(StudyStrategy[Arrays]):
         penalty: str,
         check: Callable[[Client, Arrays], None],
         assemble: Callable[[Sequence[Client], Mapping[int, Arrays]], PathSolution],
+        opens: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -54,6 +56,11 @@ class GatheredPrecision(StudyStrategy[Arrays]):
         self.penalty = penalty
         self.check = check
         self.assemble = assemble
+        self.opens = opens
+
+    def opening(self) -> RecordDict | None:
+        """Return the request, the same for everyone."""
+        return self.payload(1, 0) if self.opens else None
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start with nothing."""

@@ -10,6 +10,10 @@ holds Z, sends what a step needs, and a device may crash and come back.
                       gap is below the tolerance or its rounds are used up
     with subsamples   the path again for every subsample, for the stability of the edges
 
+With a `Rehearsal` the server takes the steps between by itself, once it knows every S_i: a point of
+the path is then one round, in which clients certify where the server's own steps ended. With
+``one_exchange`` they tell all of S_i with the screening, and the server certifies too.
+
 The certificate of a round's Psi comes with the replies of the next. Where clients are sampled,
 every tenth round asks all of them, because a gap needs every client's word. A client that misses
 three rounds in a row is left out of the problem, with a warning, and taken back when it answers;
@@ -27,14 +31,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import RecordDict
+from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from strategies.core.base import Client, Row, StudyError, StudyStrategy
+from strategies.core.exchange import Answers
 
 from .blocks import Blocks
 from .messages import Screened, Stepped, read_screening, read_step, screening_order, step_order
 from .path import PathProgress, PathSolution, path_points, refuse_unbounded
 from .prox import PENALTIES, connected
+from .rehearsal import Rehearsal
 from .splitting import Splitting
 
 Vector = NDArray[np.float64]
@@ -45,6 +52,7 @@ log = logging.getLogger("trellis.strategy")
 _SCREENING_TRIES = 3
 _PATIENCE = 3
 _ROUNDS_BETWEEN_CERTIFICATES = 10
+_HEAVIEST = 2.0  # the largest w_i for which the opening's screening is enough
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,7 @@ class PrecisionTask:
     subsamples : how often the path is run again on a part of the data
     screening : find blocks first
     dtype : of the numbers on the wire
+    one_exchange : ask for all of every S_i once, and for nothing more
     """
 
     penalty: str
@@ -72,6 +81,7 @@ class PrecisionTask:
     subsamples: int = 0
     screening: bool = True
     dtype: str = "float64"
+    one_exchange: bool = False
 
     def most_rounds(self) -> int:
         """Return how many rounds a run may take in all."""
@@ -83,11 +93,20 @@ Kind = TypeVar("Kind", Screened, Stepped)
 
 
 class JointPrecision(StudyStrategy[Reply]):
-    """The Flower strategy of the methods ``group`` and ``fused``."""
+    """The Flower strategy of the methods ``group`` and ``fused``.
 
-    def __init__(self, *args: Any, task: PrecisionTask, **kwargs: Any) -> None:
+    Parameters
+    ----------
+    task : what to solve
+    rehearsal : takes steps at the server; None asks clients for every one
+    """
+
+    def __init__(
+        self, *args: Any, task: PrecisionTask, rehearsal: Rehearsal | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.task = task
+        self.rehearsal = rehearsal
         self.penalty = PENALTIES[task.penalty]
 
     # --- setting up --------------------------------------------------------------------------
@@ -100,7 +119,13 @@ class JointPrecision(StudyStrategy[Reply]):
         counts = np.array([client.count for client in clients], dtype=np.float64)
         self.weights = counts / np.mean(counts)
         refuse_unbounded(clients, self.task.penalty, self.task.lambda1, self.task.lambda2)
-        self.screening = self.task.screening and self.task.subsamples == 0
+        self.screening = self._screens()
+        # To whom more matters than the opening asked for, the screening comes by itself.
+        self._opened = {
+            client: content
+            for client, content in self._opened.items()
+            if self.weights[client] <= _HEAVIEST
+        }
         self.screened = not self.screening
         self.misses = np.zeros(count, dtype=np.int64)
         self.answered = np.zeros(count, dtype=np.int64)
@@ -109,6 +134,21 @@ class JointPrecision(StudyStrategy[Reply]):
         self.gap = np.nan
         self.ended = False
         self._set_up(Blocks.whole(self.variables), float(np.max(self.weights)))
+
+    def _screens(self) -> bool:
+        return (self.task.screening or self.task.one_exchange) and self.task.subsamples == 0
+
+    def opening(self) -> RecordDict | None:
+        """Return the screening question, for weights w_i as far from 1 as they often are."""
+        if self.rehearsal is None or not self._screens():
+            return None
+        return screening_order(1, self._cut(_HEAVIEST))
+
+    def _cut(self, weight: float) -> float:
+        """Return the size below which entries of S_i do not matter."""
+        # A fused pair needs all clients' entries once one of them is large.
+        some = self.task.penalty == "group" and not self.task.one_exchange
+        return self.task.lambda1 / weight if some else 0.0
 
     def _set_up(self, blocks: Blocks, largest: float) -> None:
         """Lay out the problem on these blocks, its path starting at ``largest``."""
@@ -138,9 +178,7 @@ class JointPrecision(StudyStrategy[Reply]):
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return Psi_i and Psi_i - U_i, or the threshold below which entries do not matter."""
         if not self.screened:
-            # A fused pair needs all clients' entries once one of them is large.
-            cut = self.task.lambda1 if self.task.penalty == "group" else 0.0
-            return screening_order(server_round, cut / float(self.weights[client]))
+            return screening_order(server_round, self._cut(float(self.weights[client])))
         split = self.split
         return step_order(
             server_round,
@@ -173,6 +211,20 @@ class JointPrecision(StudyStrategy[Reply]):
         """Solve without a client from the next round on."""
         self.misses[client] = max(int(self.misses[client]), _PATIENCE - 1)
 
+    def gather(self, grid: Grid, server_round: int) -> Row:
+        """Ask the clients; where they have told everything, answer for them."""
+        active = np.flatnonzero(self.split.active)
+        rehearsal = self.rehearsal
+        if not self.task.one_exchange or rehearsal is None or not self.screened:
+            return super().gather(grid, server_round)
+        self._asked = {}
+        found = rehearsal.steps(self.split, certify=True)
+        replies = {
+            client: Stepped(step.omega, step.loss, step.log_det, self.smallest[client], 0.0)
+            for client, step in found.items()
+        }
+        return self._row(Answers(), active.tolist(), self.update(server_round, replies))
+
     # --- the update rule ---------------------------------------------------------------------
 
     def update(self, server_round: int, replies: Mapping[int, Reply]) -> Row:
@@ -190,6 +242,8 @@ class JointPrecision(StudyStrategy[Reply]):
         omegas = {client: reply.omega for client, reply in replies.items()}
         for client, reply in replies.items():
             self.omega[client], self.losses[client] = reply.omega, reply.loss
+            if self.rehearsal is not None and not self.task.one_exchange:
+                self.rehearsal.hear_step(client, reply.omega, self.split)
         # Psi was made without those who came back, or with those who are left out.
         self.gap = np.nan if moved else self._certificate(replies)
         row = {
@@ -213,8 +267,15 @@ class JointPrecision(StudyStrategy[Reply]):
                 self._next_point()
         for client in moved:
             self._change_presence(client)
+        if not self.ended:
+            self._rehearse()
         row["server-seconds"] = time.perf_counter() - began
         return row
+
+    def _rehearse(self) -> None:
+        """Take the steps that clients need not be asked for."""
+        if self.rehearsal is not None:
+            self.rehearsal.run(self.split, self.plan.tolerance, self.task.rounds)
 
     def _screen(self, server_round: int, replies: Mapping[int, Screened]) -> Row:
         everyone = len(replies) == len(self.clients)
@@ -230,6 +291,9 @@ class JointPrecision(StudyStrategy[Reply]):
             for client in set(range(len(self.clients))) - set(replies):
                 self.misses[client] = _PATIENCE
                 self._leave_out(client)
+            if self.rehearsal is not None and self._cut(1.0) == 0.0:
+                self.rehearsal.hear_screening(replies, blocks)
+                self._rehearse()
         return {"gap": np.nan, "change": np.nan}
 
     def _blocks(self, replies: Mapping[int, Screened]) -> tuple[Blocks, float]:
@@ -241,6 +305,8 @@ class JointPrecision(StudyStrategy[Reply]):
             weighted[row, place] = self.weights[client] * reply.correlations
         largest = float(np.max(np.abs(weighted), initial=0.0))
         task = self.task
+        if not task.screening:
+            return Blocks.whole(self.variables), largest
         linked = pairs[connected(weighted, self.penalty, task.lambda1, task.lambda2)]
         rows, columns = np.triu_indices(self.variables, 1)
         return Blocks.components(self.variables, rows[linked], columns[linked]), largest
@@ -297,7 +363,11 @@ class JointPrecision(StudyStrategy[Reply]):
     def _next_point(self) -> None:
         self.path.next()
         self.gap = np.nan
+        if self.rehearsal is not None:
+            self.rehearsal.next_point()
         if self.path.point == 0:  # another subsample starts from nothing
+            if self.rehearsal is not None:
+                self.rehearsal.forget()
             active = self.split.active
             self.split = Splitting(self.split.blocks, self.weights, self.penalty, self.task.rho)
             self.split.active[:] = active
@@ -348,12 +418,19 @@ class JointPrecision(StudyStrategy[Reply]):
             "smallest": self.smallest,
             **_prefixed("path", self.path.state()),
             **_prefixed("anderson", split.anderson.state()),
+            **self._rehearsed(),
         }
+
+    def _rehearsed(self) -> dict[str, NDArray[Any]]:
+        known = self.rehearsal
+        return {} if known is None else _prefixed("rehearsal", known.state(self.split.blocks.size))
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back `state`."""
         self.screened = bool(state["screened"])
         self._set_up(Blocks(state["labels"]), float(state["path_points"][0, 0]))
+        if self.rehearsal is not None:
+            self.rehearsal.restore(_unprefixed("rehearsal", state))
         for name, now in self.state().items():
             if state[name].shape != now.shape:
                 raise ValueError(f"{name} in the checkpoint has shape {state[name].shape}")

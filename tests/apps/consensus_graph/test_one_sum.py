@@ -142,8 +142,8 @@ def test_fedavg_has_one_graph_for_all():
 
 def test_one_exchange_gives_the_graphs_of_the_rounds_to_the_bit():
     settings = {**SMALL, "release": "each", "epsilon": 30.0, "rounds": 60}
-    rounds = run(STUDY, settings)
-    once = run(STUDY, {**settings, "one-exchange": True})
+    rounds = run(STUDY, {**settings, "one-exchange": "off", "acceleration": "off"})
+    once = run(STUDY, settings)
     assert len(rounds.metrics) > 3
     assert len(once.metrics) == 1
     assert once.metrics[0]["iterations"] == len(rounds.metrics)
@@ -168,8 +168,9 @@ def test_one_exchange_gives_the_graphs_of_the_rounds_to_the_bit():
         ({"personal": "device", "method": "fedavg"}, "no results that a device"),
         ({"held-out": 0.2, "release": "each"}, "held-out=0.2"),
         ({"one-exchange": True, "release": "sum"}, "one-exchange"),
-        ({"one-exchange": True, "release": "each", "sample": 2}, "one-exchange=True"),
-        ({"one-exchange": True, "privacy": "none"}, "one-exchange=True"),
+        ({"one-exchange": True, "release": "each", "sample": 2}, "one-exchange='on'"),
+        ({"one-exchange": "on", "privacy": "none", "local-steps": 2}, "one-exchange='on'"),
+        ({"one-exchange": "often", "release": "each"}, "one-exchange='often'"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_reason(changes, reason):

@@ -156,7 +156,7 @@ def release_of_nonsense(message):
 
 def test_a_client_that_reports_a_nonsensical_release_is_rejected_and_the_result_kept():
     fault = {1: Nonsense(change=release_of_nonsense, category="train", since=3)}
-    sound = {"privacy": "sound", "release": "each", "epsilon": 50.0}
+    sound = {"privacy": "sound", "release": "each", "epsilon": 50.0, "one-exchange": "off"}
     result = run(STUDY, {**SMALL, **sound}, faults=fault)
     assert result.status == "completed"
     assert result.clients[1]["failures"] == 4
