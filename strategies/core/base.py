@@ -119,7 +119,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.on_ready: Callable[[], None] = lambda: None
         self.progress = _Progress()
         self._late: list[Client] = []
-        self._presence: Presence | None = None
+        self._presence: Presence
         self._asked: dict[int, Message] = {}
         self._opened: dict[int, RecordDict] = {}
 
@@ -200,8 +200,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
             log.info("resumed after round %d", snapshot.server_round)
         self.on_ready()
         for client in self._late:
-            if self._presence is not None:
-                self._presence.place(client, first)
+            self._presence.place(client, first)
         for server_round in range(first, self.plan.rounds + 1):
             if self.progress.converged or self.exhausted():
                 break
@@ -228,20 +227,19 @@ class StudyStrategy(Strategy, Generic[Reply]):
         if snapshot is not None:
             before = [Client(**entry) for entry in snapshot.facts["clients"]]
             clients, self._late = matched(before, clients, plan.clients_least)
-        if may_change(grid):
-            self._presence = Presence(
-                clients,
-                plan.clients,
-                min(plan.timeout, plan.enrol_timeout),
-                enrolled.nodes,
-                self.admit,
-                self.left_out,
-            )
+        self._presence = Presence(
+            clients,
+            plan.clients,
+            min(plan.timeout, plan.enrol_timeout),
+            enrolled.nodes,
+            self.admit,
+            self.left_out,
+        )
         return clients
 
     def _look(self, grid: Grid, server_round: int, *, last: bool = False) -> None:
         """See which clients are there, where they can come and go."""
-        if self._presence is not None:
+        if may_change(grid):
             traffic = self._presence.look(grid, server_round, last=last)
             self.progress.bytes_up += traffic.bytes_up
             self.progress.bytes_down += traffic.bytes_down

@@ -74,6 +74,18 @@ def test_nothing_is_sent_to_a_node_that_is_gone(tmp_path, monkeypatch):
     assert [gone in nodes for nodes in sent] == [True, True, True, False, False, False]
 
 
+@pytest.mark.parametrize(("faults", "looks"), [({}, 1), ({1: Away(first=99)}, 1 + 4 + 1)])
+def test_the_grid_is_asked_once_a_round_and_not_where_nodes_stay(
+    faults, looks, tmp_path, monkeypatch
+):
+    asked, get_nodes = [], LocalGrid.get_nodes
+    monkeypatch.setattr(LocalGrid, "get_nodes", lambda grid: asked.append(1) or get_nodes(grid))
+    devices = files(tmp_path / "data", 3)
+    # Once to enrol, once before every round but the first, once at the end.
+    run(devices, tmp_path / "out", rounds=5, tolerance=0.0, faults=faults)
+    assert len(asked) == looks
+
+
 def test_a_device_that_comes_back_with_other_data_is_left_out(tmp_path, caplog):
     devices = files(tmp_path / "data", 3)
 

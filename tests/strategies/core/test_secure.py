@@ -341,6 +341,15 @@ def test_signed_keys(signed):
     check(gather(5, nodes=signed), range(5))
 
 
+def test_keys_are_signed_under_a_device_s_own_name_whatever_it_is_registered_as(signed):
+    with LocalGrid(app, signed, {}) as grid:
+        clients = clients_of(grid, 5)
+        for number, client in enumerate(clients):
+            client.own, client.name = client.name, f"hospital-{number}"
+        payloads = {i: payload() for i in range(5)}
+        check(SecureSum().gather(grid, payloads, clients, 1, 5.0), range(5))
+
+
 @pytest.mark.parametrize(
     ("own", "reason"), [("", "is not signed"), ("key-2", "carries a wrong signature")]
 )
