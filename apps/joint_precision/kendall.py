@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 Matrix = NDArray[np.float64]
@@ -265,6 +265,7 @@ def _untied_pairs(ranks: Ranks) -> int:
     return int(ranks.size * (ranks.size - 1) // 2 - np.sum(sizes * (sizes - 1) // 2))
 
 
+@cache
 def _compiled_discordance() -> Callable[[Ranks, Ranks], int] | None:
     """Return scipy's counter of discordant pairs (dense ranks, x sorted), a private name of its."""
     try:
@@ -273,20 +274,20 @@ def _compiled_discordance() -> Callable[[Ranks, Ranks], int] | None:
         return None
 
 
-_discordant = _compiled_discordance()
-
-
 def _balance(x: Ranks, y: Ranks, untied_x: int, untied_y: int, pairs: int) -> int:
     """Return concordant minus discordant pairs of dense ranks, where ``x`` is sorted."""
     if untied_x == 0 or untied_y == 0:
         return 0
-    if _discordant is None:
-        tau = scipy.stats.kendalltau(x, y).statistic
+    discordant = _compiled_discordance()
+    if discordant is None:
+        from scipy.stats import kendalltau
+
+        tau = kendalltau(x, y).statistic
         return round(float(tau) * math.sqrt(untied_x) * math.sqrt(untied_y))
     if untied_x < pairs and untied_y < pairs:
         # Pairs tied in both are unknown: count concordant pairs too, as discordant with -y.
-        return _discordant(x, y.max() + 1 - y) - _discordant(x, y)
-    return untied_x + untied_y - pairs - 2 * _discordant(x, y)
+        return discordant(x, y.max() + 1 - y) - discordant(x, y)
+    return untied_x + untied_y - pairs - 2 * discordant(x, y)
 
 
 def _normalise(counts: Matrix, pairs: int | None, block_bytes: int) -> None:

@@ -27,9 +27,10 @@ from strategies.core.base import BadReply, Client, Row
 from strategies.core.one_sum import OneSum
 from strategies.core.sums import noise_in
 
+from .orders import SCORE, STATISTIC
+
 Vector = NDArray[np.float64]
 
-STATISTIC, SCORE = "statistic", "score"
 # Held-out signals that the consensus explains better than no graph; clients whom it helped.
 SCORES = (2,)
 
