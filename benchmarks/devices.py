@@ -60,7 +60,8 @@ CASES = {
 
 def devices(study: str, folder: Path) -> list[dict[str, Any]]:
     """Write a file and a state folder per device, and return their node configs."""
-    rng, nodes = np.random.default_rng(5), []
+    rng = np.random.default_rng(5)
+    nodes: list[dict[str, Any]] = []
     for i in range(CLIENTS):
         file = folder / f"ward-{i}.npz"
         if study == "gromov-wasserstein":

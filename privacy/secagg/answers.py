@@ -1,4 +1,4 @@
-"""What a device answers to the five actions of secure aggregation.
+"""What a device answers to the four actions of secure aggregation.
 
 Keys and the state of one round live in ``context.state``, in memory on the device. Node config:
 ``signing-key`` (path of a private key) signs this device's key; ``trusted-keys`` (path of a table
@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from .client import RECORD, VECTOR, Summands
+from .client import DIRECTORY, RECORD, VECTOR, Summands
 from .errors import BadMessage, NoSuchSession
 from .graph import FEWEST, SHARE
 from .keys import joined
@@ -41,20 +41,23 @@ def keys(message: Message, context: Context) -> Message:
     return _answer(member, message, context, advert)
 
 
-def directory(message: Message, context: Context) -> Message:
-    """Meet the others: check the table of members, and answer for the graph."""
-    member = Member(_load(context), policy_of(context))
-    return _answer(member, message, context, member.meet(_read(Directory, message)))
-
-
 def masked(
     message: Message, context: Context, summands: Callable[[Message, Context], Summands]
 ) -> Message:
-    """Return this client's summands, masked."""
+    """Return this client's summands, masked; with its first order it meets the others.
+
+    Directory and order are accepted together or not at all: where either is refused, or no vector
+    is sent, the client is as it was.
+    """
     order = _read(Order, message)
     del message.content[RECORD]
+    directory = message.content.pop(DIRECTORY, None)
     try:
         member = Member(_load(context), policy_of(context))
+        if directory is not None:
+            if not isinstance(directory, ConfigRecord):
+                raise BadMessage(f"{DIRECTORY} is no record of settings")
+            member.meet(parse(Directory, directory))
         # Before anything is computed from data: a round that cannot be must cost nothing.
         told_alike = shared_hash(message.content, order.personal, context.run_config)
         member.begin(order, told_alike)
@@ -68,7 +71,7 @@ def masked(
         noise, told, terms = mine.noise(member.noisers, order.fraction_bits, size)
         member.bind(terms)
         clear |= dict(told)
-    if reserved := {RECORD, VECTOR} & set(clear):
+    if reserved := {RECORD, VECTOR, DIRECTORY} & set(clear):
         raise ValueError(f"a clear record must not be called {' or '.join(sorted(reserved))}")
     vector, beside, clips = member.mask(mine.arrays, noise)
     if clips:

@@ -1,4 +1,4 @@
-"""Secure aggregation in a Flower ClientApp: one call registers the five actions.
+"""Secure aggregation in a Flower ClientApp: one call registers the four actions.
 
     def summands(message: Message, context: Context) -> Summands:
         ...                                 # what `train` would compute from the same content
@@ -21,9 +21,10 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-KEYS, DIRECTORY = "secagg_keys", "secagg_directory"
-MASKED, AGREE, UNMASK = "secagg_masked", "secagg_agree", "secagg_unmask"
-RECORD, VECTOR = "secagg", "masked"
+KEYS, MASKED = "secagg_keys", "secagg_masked"
+AGREE, UNMASK = "secagg_agree", "secagg_unmask"
+# The directory comes with the first order, beside it.
+RECORD, DIRECTORY, VECTOR = "secagg", "secagg-directory", "masked"
 
 
 class Noisers(Protocol):
@@ -74,12 +75,6 @@ def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -
         from . import answers
 
         return answers.keys(message, context)
-
-    @app.query(DIRECTORY)
-    def directory(message: Message, context: Context) -> Message:
-        from . import answers
-
-        return answers.directory(message, context)
 
     @app.train(MASKED)
     def masked(message: Message, context: Context) -> Message:
