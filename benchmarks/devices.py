@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,11 +144,12 @@ def answer_recorded(file: str) -> None:
     """
     import_as_flower_does()
     message, context = pickle.loads(Path(file).read_bytes())
-    # A folder of its own: the device's ledger has the release that this message asks for.
-    context.node_config["state-path"] = str(Path(file).with_suffix(".state"))
     from apps.dispatch import client_app
 
-    reply = client_app(message, context)
+    # A folder of its own: the device's ledger has the release that this message asks for.
+    with tempfile.TemporaryDirectory(prefix="trellis-state-") as folder:
+        context.node_config["state-path"] = folder
+        reply = client_app(message, context)
     if reply.has_error():
         raise RuntimeError(reply.error.reason)
 
