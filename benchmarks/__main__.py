@@ -22,6 +22,8 @@ from apps.common.results import write_atomically
 # own peer.
 BENCHMARKS = {
     "engine": "benchmarks.engine",
+    "device-start": "benchmarks.device_start",
+    "deployment": "benchmarks.deployment",
     "smooth-graph": "benchmarks.smooth_graph",
     "secure-aggregation": "benchmarks.secure_aggregation",
     "kendall": "benchmarks.kendall",

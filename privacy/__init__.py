@@ -3,5 +3,5 @@
 `mechanisms` make noise that nobody else can draw, `accounting` says what releases add up to and
 refuses what goes beyond a device's budget, `device` is what its owner decides and what it says,
 `secagg` gathers sums of which no summand is seen, `audit` attacks claims. Flower is imported in
-`secagg.client` only.
+`secagg.client` and `secagg.answers` only.
 """

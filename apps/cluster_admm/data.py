@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from apps.common.assignment import dealt_server, given_number
 from apps.common.node import Node
@@ -29,6 +28,7 @@ from apps.common.seeds import generator
 from apps.common.tables import DataError
 from apps.server_graph.data import Samples, read_samples
 from apps.server_graph.losses import LeastSquares, Logistic, Loss
+from privacy.numerics import expit
 
 from .config import ONE_TASK, ClusterAdmmConfig
 

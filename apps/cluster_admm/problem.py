@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit
+
+from privacy.numerics import cho_factor, cho_solve, expit
 
 Array = NDArray[np.float64]
 Tables = Sequence[tuple[Array, Array]]

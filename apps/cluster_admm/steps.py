@@ -28,8 +28,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.special import expit
+
+from privacy.numerics import Factor, cho_factor, cho_solve, expit, solve_lower
 
 from .problem import Array, Tables, signed_labels, step_length
 
@@ -73,7 +73,7 @@ class RidgeSteps:
         self._target = np.empty((len(counts), size))
         most = max((count for count in counts if count < size), default=0)
         self._V = np.zeros((len(counts), most, size))  # zero rows change nothing
-        self._tall: dict[int, tuple[Array, bool]] = {}
+        self._tall: dict[int, Factor] = {}
         for k, ((X, y), count) in enumerate(zip(tables, counts, strict=True)):
             self._target[k] = (2.0 / count) * (X.T @ y)
             U = math.sqrt(2.0 / count) * X
@@ -286,7 +286,7 @@ def _projected(V: Array, g: Array) -> Array:
 
 def _whitened(U: Array, c: float) -> Array:
     """Return V = L^-1 U with L L' = c I + U U': one triangular solve here spares two a round."""
-    return solve_triangular(np.linalg.cholesky(c * np.eye(len(U)) + U @ U.T), U, lower=True)
+    return solve_lower(np.linalg.cholesky(c * np.eye(len(U)) + U @ U.T), U)
 
 
 def _shifted(U: Array, c: float) -> Callable[[Array], Array]:

@@ -7,13 +7,19 @@ under `one_blas_thread` gets the numbers a client there would get.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
-import scipy.linalg  # noqa: F401  its BLAS is not numpy's, and must be there before it is limited
 from threadpoolctl import ThreadpoolController
+
+from privacy.numerics import part
+
+# scipy's BLAS is not numpy's, and is loaded when something first needs it: with as many threads as
+# this says. Started and left idle, they cost a device five times what loading it does.
+_VARIABLE = "OPENBLAS_NUM_THREADS"
 
 
 class _OneThread(AbstractContextManager[None]):
@@ -23,32 +29,54 @@ class _OneThread(AbstractContextManager[None]):
         self._lock = threading.Lock()
         self._holders = 0
         self._libraries: ThreadpoolController | None = None
-        self._modules = 0
+        self._loaded = (0, 0)
         self._limiter: Any = None
+        self._variable: str | None = None
+        self._threads: list[int] = []
 
     def __enter__(self) -> None:
         with self._lock:
             if self._holders == 0:
                 libraries = self._find_libraries()
                 _free_control(libraries)
+                self._threads = [library.num_threads for library in libraries.lib_controllers]
                 self._limiter = libraries.limit(limits=1)
+                self._variable = os.environ.get(_VARIABLE)
+                os.environ[_VARIABLE] = "1"
             self._holders += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._holders -= 1
             if self._holders == 0:
-                libraries = self._libraries
-                _free_control(libraries)
+                if self._variable is None:
+                    os.environ.pop(_VARIABLE, None)
+                else:
+                    os.environ[_VARIABLE] = self._variable
+                before = self._libraries
+                _free_control(before)
                 self._limiter.restore_original_limits()
-                _free_control(libraries)
+                _free_control(before)
+                self._free_new_libraries(before)
 
     def _find_libraries(self) -> ThreadpoolController:
         # Looking for the loaded libraries takes milliseconds, and new ones come with an import.
-        if self._libraries is None or self._modules != len(sys.modules):
+        loaded = len(sys.modules), part.cache_info().misses
+        if self._libraries is None or self._loaded != loaded:
             self._libraries = ThreadpoolController().select(user_api="blas")
-            self._modules = len(sys.modules)
+            self._loaded = loaded
         return self._libraries
+
+    def _free_new_libraries(self, before: ThreadpoolController) -> None:
+        """Give libraries that were loaded meanwhile, with one thread, what the others have."""
+        now = self._find_libraries()
+        if now is before or not self._threads:
+            return
+        known = {library.filepath for library in before.lib_controllers}
+        for library in now.lib_controllers:
+            if library.filepath not in known:
+                library.set_num_threads(max(self._threads))
+        _free_control(now)
 
 
 def _free_control(libraries: ThreadpoolController) -> None:
@@ -70,7 +98,7 @@ def one_blas_thread() -> AbstractContextManager[None]:
 
     It may be entered again inside itself, for about a microsecond, and from several threads at
     once: the number of threads from before comes back when the last of them leaves. A library that
-    is first loaded inside the context is not limited, nor are torch's own threads
-    (``torch.set_num_threads``).
+    is first loaded inside the context is limited where it is an OpenBLAS, as numpy's and scipy's
+    are; torch's own threads are not (``torch.set_num_threads``).
     """
     return _one_thread

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv
+
+from privacy.numerics import lapack
 
 from .problem import (
     Vector,
@@ -179,7 +180,7 @@ class _DualProblem:
         diagonal = self.alpha / point.y**2 + hessian.sum(axis=1)
         hessian.flat[:: hessian.shape[0] + 1] = diagonal
         # LAPACK's Cholesky solver itself: for small graphs its wrappers take longer than it does.
-        _, step, failed = dposv(hessian, point.residual, overwrite_a=True)
+        _, step, failed = lapack().dposv(hessian, point.residual, overwrite_a=True)
         if failed:
             raise FloatingPointError(
                 "the Hessian of (13) is not positive definite: alpha, beta or the data are of "

@@ -14,6 +14,9 @@ out. Model, epochs, budget and encoder are the client's to choose by the run's s
 cannot order others in a message. Kept from message to message: the parsed graphs and the model, in
 memory and for this run only.
 
+torch is imported by what trains or embeds and nothing else: on a device every message is a process
+of its own, and for enrolment, keys and shares seconds of imports would be in vain.
+
 With other privacy than ``sound`` a server learns from training what no epsilon covers: in the clear
 every client's weights, with secure aggregation their sum. So a device whose owner has set a budget
 (``max-epsilon``) insists on secure aggregation there. What else a device keeps to itself under
@@ -25,6 +28,7 @@ from __future__ import annotations
 import math
 import secrets
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -52,11 +56,11 @@ from .guarded import (
     require_declared,
     right_part,
 )
-from .model.gnn import build_model, load, nn, weights
-from .model.home import RATE, USUAL_RATE, at_home
-from .model.training import embed, predicted
-from .model.update import client_hits, client_update, simulated_draw
+from .model import require_installed
 from .release import release_rows
+
+if TYPE_CHECKING:
+    from .model.gnn import nn
 
 app = ClientApp()
 
@@ -108,6 +112,7 @@ _memory = Memory(GromovWassersteinConfig, _read)
 @enrolment(app)
 def enrol(message: Message, context: Context) -> Message:
     """Tell who this client is and what its graphs are like."""
+    require_installed()
     config, client = _memory.run(context).config, _memory.client(context)
     names = variables(config, client.graphs)
     classes = config.classes if client.guarded else class_count(config, client.graphs)
@@ -171,6 +176,8 @@ register(app, summands)
 @app.query("embed")
 def embeddings(message: Message, context: Context) -> Message:
     """Return this client's embeddings, encoded where the run says so."""
+    from .model.training import embed
+
     run, client = _memory.run(context), _memory.client(context)
     model = _loaded(run.config, client, message)
     rows = embed(model, client.graphs)
@@ -192,6 +199,11 @@ def embeddings(message: Message, context: Context) -> Message:
 @personal(app)
 def own_result(message: Message, context: Context) -> Personal:
     """Return the model that this client keeps, and its raw embeddings by the shared weights."""
+    from .model.gnn import build_model, weights
+    from .model.home import RATE, USUAL_RATE, at_home
+    from .model.training import embed, predicted
+    from .model.update import simulated_draw
+
     run, client = _memory.run(context), _memory.client(context)
     config = run.config
     if not config.at_home:
@@ -228,6 +240,9 @@ def own_result(message: Message, context: Context) -> Personal:
 
 def _update(message: Message, context: Context) -> dict[str, Array]:
     """Train from the weights that were sent; return the summands of `FederatedGnn`."""
+    from .model.gnn import weights
+    from .model.update import client_hits, client_update, simulated_draw
+
     run, client = _memory.run(context), _memory.client(context)
     config, server_round = run.config, _round(run.config, message)
     model = _loaded(config, client, message)
@@ -242,6 +257,8 @@ def _update(message: Message, context: Context) -> dict[str, Array]:
 
 def _loaded(config: GromovWassersteinConfig, client: _Client, message: Message) -> nn.Module:
     """Return the client's model with the weights that the message brings."""
+    from .model.gnn import build_model, load
+
     order = message.content.get("order")
     classes = order.get("classes") if isinstance(order, ConfigRecord) else None
     if isinstance(classes, bool) or not isinstance(classes, int) or not 2 <= classes < MOST_CLASSES:

@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from apps.common.tables import DataError
 
@@ -101,6 +99,8 @@ class Graph:
     @cached_property
     def adjacency(self) -> Any:
         """The symmetric (n, n) sparse matrix with 1 for an edge."""
+        from scipy import sparse  # here: to read graphs, a device needs none of it
+
         u, v = self.edges.T
         ones = np.ones(2 * len(u))
         pairs = (np.concatenate([u, v]), np.concatenate([v, u]))
@@ -174,6 +174,8 @@ def degree_features(graph: Graph, most: int) -> Graph:
 
 def shortest_paths(graph: Graph) -> NDArray[np.float64]:
     """Return (n, n) lengths of shortest paths; where there is none, one more than the longest."""
+    from scipy.sparse import csgraph
+
     lengths = csgraph.shortest_path(graph.adjacency, unweighted=True, directed=False)
     reachable = np.isfinite(lengths)
     return np.where(reachable, lengths, lengths[reachable].max() + 1.0)
@@ -212,6 +214,8 @@ def k_hop(graph: Graph, centre: int, hops: int) -> Graph:
 
 def largest_component(graph: Graph) -> Integers:
     """Return the nodes of the largest connected component, in order; the first of equal ones."""
+    from scipy.sparse import csgraph
+
     _, component = csgraph.connected_components(graph.adjacency, directed=False)
     return np.flatnonzero(component == np.bincount(component).argmax())
 

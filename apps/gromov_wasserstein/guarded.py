@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,10 @@ from privacy.accounting.budget import PrivacyRefused
 
 from .config import GromovWassersteinConfig
 from .graphs import UNKNOWN, Graph
-from .model.clipping import clipped_sum
-from .model.gnn import nn, weights
-from .model.home import score
+
+# torch is loaded by who holds a model already: most messages to a device need none.
+if TYPE_CHECKING:
+    from .model.gnn import nn
 
 Array = NDArray[np.float64]
 
@@ -91,6 +92,9 @@ def noisy_part(model: nn.Module, graphs: Sequence[Graph], config: GromovWasserst
 
     Where it cannot be computed, zeros: of one shape whatever the graphs are.
     """
+    from .model.clipping import clipped_sum
+    from .model.gnn import weights
+
     start = weights(model)
     try:
         return clipped_sum(model, graphs, start, config.task, config.gradient_bound)
@@ -104,6 +108,9 @@ def right_part(model: nn.Module, graphs: Sequence[Graph], config: GromovWasserst
 
     One graph at a time, each between 0 and 1; one without labels counts as 0.
     """
+    from .model.gnn import weights
+    from .model.home import score
+
     start, total = weights(model), 0.0
     for graph in graphs:
         try:

@@ -28,7 +28,6 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -99,6 +98,8 @@ def symmetrised(columns: Matrix) -> Matrix:
 
 def solve_column(correlation: Matrix, column: int, lambda_: float) -> Vector:
     """Return the solution (p,) of (21) by HiGHS."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
     p = len(correlation)
     unit = np.zeros(p)
     unit[column] = 1.0

@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.linalg
-import scipy.stats
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import lapack
+
+from privacy.numerics import lapack, rankdata
 
 from .kendall import checked_table, kendall
 
@@ -78,7 +77,7 @@ def pearson(X: ArrayLike, columns: Sequence[str] | None = None) -> Matrix:
 
 def spearman(X: ArrayLike, columns: Sequence[str] | None = None) -> Matrix:
     """Return Spearman's rank correlations (p, p): Pearson's of the ranks, ties at their mean."""
-    return _cosines(scipy.stats.rankdata(checked_table(X, columns), axis=0), columns)
+    return _cosines(rankdata(checked_table(X, columns)), columns)
 
 
 def _cosines(values: Matrix, columns: Sequence[str] | None) -> Matrix:
@@ -133,10 +132,12 @@ def symmetric_eigen(matrix: Matrix, overwrite: bool = False) -> tuple[Vector, Ma
     # A symmetric matrix is its own transpose, and LAPACK wants the order of columns.
     a = matrix if matrix.flags.f_contiguous else matrix.T
     kept = matrix.copy() if overwrite else matrix
-    values, vectors, failed = lapack.dsyevd(a, compute_v=1, lower=1, overwrite_a=overwrite)
+    values, vectors, failed = lapack().dsyevd(a, compute_v=1, lower=1, overwrite_a=overwrite)
     if failed or not (np.isfinite(values).all() and np.isfinite(vectors.sum())):
         if not np.isfinite(kept).all():
             row, column = np.argwhere(~np.isfinite(kept))[0]
             raise ValueError(f"matrix[{row}, {column}] = {kept[row, column]}: not finite")
-        values, vectors = scipy.linalg.eigh(kept, driver="evr", check_finite=False)
+        from scipy.linalg import eigh
+
+        values, vectors = eigh(kept, driver="evr", check_finite=False)
     return values, vectors

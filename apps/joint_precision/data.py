@@ -27,12 +27,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
-from scipy.stats import rankdata
 
 from apps.common.node import Node
 from apps.common.seeds import generator
 from apps.common.tables import DataError, Table, read_table, read_tolerantly, require_variation
+from privacy.numerics import ndtr, rankdata
 
 from .config import JointPrecisionConfig
 
@@ -122,7 +121,7 @@ def require_distinct_variables(table: Table) -> None:
             f"{table.source}: {table.columns[0]!r} is the only column; a graph needs at least 2 "
             "variables"
         )
-    ranks = rankdata(table.values, axis=0).T  # (p, n)
+    ranks = rankdata(table.values).T  # (p, n)
     ranks -= ranks.mean(axis=1, keepdims=True)
     first = np.argmax(ranks != 0.0, axis=1)
     direction = np.sign(np.take_along_axis(ranks, first[:, None], axis=1))

@@ -24,12 +24,13 @@ Signs packed into bits (XOR, count the ones) are no third: 3 microseconds a pair
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 Matrix = NDArray[np.float64]
@@ -82,7 +83,8 @@ def kendall(
     table = checked_table(X, columns, allow_constant=variant == "a")
     n, p = table.shape
     if method == "auto":
-        method = "gemm" if _gemm_is_quicker(n, p) else "sort"
+        loading = 0.0 if "scipy.stats" in sys.modules else _LOADING
+        method = "gemm" if _gemm_is_quicker(n, p, loading) else "sort"
 
     counts = np.empty((p, p))  # whole numbers below 2^53
     plan = _plan(n, p, method, block_bytes)
@@ -137,11 +139,16 @@ def checked_table(
     return table
 
 
-def _gemm_is_quicker(n: int, p: int) -> bool:
+# Seconds to import scipy.stats, for the counter that `sort` takes from it. Both methods give the
+# same bits, and on a device every message is a process of its own.
+_LOADING = 0.3
+
+
+def _gemm_is_quicker(n: int, p: int, loading: float = 0.0) -> bool:
     """Compare the seconds of both methods, by constants measured on one core with AVX-512."""
     gemm = n * n / 2 * (0.9e-9 * p + p * p / 90e9) + 8e-6 * n  # signs, products, calls
     sort = p * (p - 1) / 2 * (6e-6 + 26e-9 * n)  # calls, trees
-    return gemm < sort
+    return gemm < sort + loading
 
 
 class _Plan(NamedTuple):
@@ -265,6 +272,7 @@ def _untied_pairs(ranks: Ranks) -> int:
     return int(ranks.size * (ranks.size - 1) // 2 - np.sum(sizes * (sizes - 1) // 2))
 
 
+@cache
 def _compiled_discordance() -> Callable[[Ranks, Ranks], int] | None:
     """Return scipy's counter of discordant pairs (dense ranks, x sorted), a private name of its."""
     try:
@@ -273,20 +281,20 @@ def _compiled_discordance() -> Callable[[Ranks, Ranks], int] | None:
         return None
 
 
-_discordant = _compiled_discordance()
-
-
 def _balance(x: Ranks, y: Ranks, untied_x: int, untied_y: int, pairs: int) -> int:
     """Return concordant minus discordant pairs of dense ranks, where ``x`` is sorted."""
     if untied_x == 0 or untied_y == 0:
         return 0
-    if _discordant is None:
-        tau = scipy.stats.kendalltau(x, y).statistic
+    discordant = _compiled_discordance()
+    if discordant is None:
+        from scipy.stats import kendalltau
+
+        tau = kendalltau(x, y).statistic
         return round(float(tau) * math.sqrt(untied_x) * math.sqrt(untied_y))
     if untied_x < pairs and untied_y < pairs:
         # Pairs tied in both are unknown: count concordant pairs too, as discordant with -y.
-        return _discordant(x, y.max() + 1 - y) - _discordant(x, y)
-    return untied_x + untied_y - pairs - 2 * _discordant(x, y)
+        return discordant(x, y.max() + 1 - y) - discordant(x, y)
+    return untied_x + untied_y - pairs - 2 * discordant(x, y)
 
 
 def _normalise(counts: Matrix, pairs: int | None, block_bytes: int) -> None:

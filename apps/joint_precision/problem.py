@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cholesky
 
+from privacy.numerics import LinAlgError, cholesky
 from strategies.joint_precision.blocks import Blocks
 
 from .correlation import symmetric_eigen
@@ -91,7 +91,7 @@ def smooth_loss(omega: Matrix, correlation: Matrix) -> float:
 def log_determinant(matrix: Matrix) -> float:
     """Return log det of a symmetric matrix; -infinite where it is not positive definite."""
     try:
-        factor = cholesky(matrix, lower=True, check_finite=False)
+        factor = cholesky(matrix)
     except LinAlgError:
         return -np.inf
     return 2.0 * float(np.sum(np.log(np.diagonal(factor))))

@@ -28,10 +28,10 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from apps.common.settings import ConfigError, class_by_name
 from apps.common.tables import DataError
+from privacy.numerics import expit
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from .losses import Loss
 
@@ -73,6 +72,9 @@ def pulled(loss: Loss, c: Array, X: Array, y: Array, ridge: float, pull: float) 
         value = float(np.mean(loss.loss(w, X, y))) + 0.5 * ridge * float(w @ w)
         slope = np.mean(loss.gradients(w, X, y), axis=0) + ridge * w + pull * away
         return value + 0.5 * pull * float(away @ away), slope
+
+    # Here: no other message of a client needs it, and each starts a process.
+    from scipy.optimize import minimize
 
     found = minimize(objective, c, jac=True, method="L-BFGS-B", options={"maxiter": 200})
     best: Array = np.asarray(found.x, dtype=np.float64)

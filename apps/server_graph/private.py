@@ -42,11 +42,11 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from apps.common.seeds import generator
 from privacy.accounting.sampled import ratio_for, spent_by
 from privacy.accounting.zcdp import zcdp_rho
+from privacy.numerics import brentq
 
 from .config import ServerGraphConfig
 from .losses import Loss
@@ -156,7 +156,7 @@ def _training_ratio(
     low = 0.5 * most
     if excess(low) > 0.0:
         return least
-    found = float(brentq(excess, low, most, xtol=1e-12)) if excess(most) > 0.0 else most
+    found = brentq(excess, low, most, xtol=1e-12) if excess(most) > 0.0 else most
     while excess(found) > 0.0:  # the private side of the root
         found *= 1.0 - 1e-9
     return max(found, least)

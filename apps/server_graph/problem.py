@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from .losses import Loss, start
 
@@ -223,6 +222,8 @@ def _by_newton(
 def _by_lbfgs(
     objective: Callable[[Array], float], slope: Callable[[Array], Array], w: Array
 ) -> Array:
+    from scipy.optimize import minimize
+
     options = {"maxiter": 20_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 1e-12, "maxcor": 30}
     found = minimize(objective, w, jac=slope, method="L-BFGS-B", options=options)
     best: Array = np.asarray(found.x, dtype=np.float64)

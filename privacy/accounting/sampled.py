@@ -44,8 +44,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import gammaln, logsumexp
+
+from privacy.numerics import brentq, gammaln, log_sum_exp
 
 from .zcdp import zcdp_epsilon, zcdp_rho
 
@@ -143,7 +143,7 @@ def _sampled(order: int, ratio: float, sampling: float) -> float:
         + k * math.log(sampling)
         + 0.5 * k * (k - 1.0) * ratio**2
     )
-    return float(logsumexp(terms)) / (order - 1.0)
+    return log_sum_exp(terms) / (order - 1.0)
 
 
 def _epsilon(renyi: Vector, delta: float) -> float:

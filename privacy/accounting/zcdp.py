@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from scipy.optimize import brentq
+from privacy.numerics import brentq
 
 
 def gaussian_rho(sigma: float, sensitivity: float) -> float:
@@ -153,7 +153,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))  # [BS] Proposition 3, never below
     while zcdp_delta(rho, high) > delta:
         high *= 1.5
-    epsilon = float(brentq(lambda e: _excess(rho, e, delta), 0.0, high, rtol=1e-14))
+    epsilon = brentq(lambda e: _excess(rho, e, delta), 0.0, high, rtol=1e-14)
     while zcdp_delta(rho, epsilon) > delta:  # the private side of the root
         epsilon *= 1.0 + 1e-13
     return epsilon

@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
+
+from privacy.numerics import brentq, log_ndtr, ndtr
 
 
 def gaussian_delta(sigma: float, epsilon: float, sensitivity: float) -> float:
@@ -60,9 +60,7 @@ def gaussian_epsilon(sigma: float, delta: float, sensitivity: float) -> float:
     high = 1.0
     while gaussian_delta(sigma, high, sensitivity) > delta:
         high *= 2.0
-    return float(
-        brentq(lambda e: gaussian_delta(sigma, e, sensitivity) - delta, 0.0, high, xtol=1e-13)
-    )
+    return brentq(lambda e: gaussian_delta(sigma, e, sensitivity) - delta, 0.0, high, xtol=1e-13)
 
 
 def classic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:

@@ -3,9 +3,10 @@
 After Bonawitz et al. (CCS 2017) in the variant against active adversaries, with the neighbour graph
 of Bell et al. (CCS 2020) and one key set-up for a whole run as in Flamingo (Ma et al., S&P 2023).
 Three exchanges a round: masked vectors, consistency, unmasking; clients may vanish at any of them.
-`protocol` is the client, `server` the server, neither knows a transport; `client` puts the client
-into a Flower ClientApp, ``strategies.core.secure`` the server behind a Flower Grid. `pairs`,
-`shamir`, `masks`, `ring` and `graph` are the parts, `server_masks` masks between servers.
+`protocol` is the client, `server` the server, neither knows a transport; `client` and
+`answers` put the client into a Flower ClientApp, ``strategies.core.secure`` the server behind a
+Flower Grid. `pairs`, `shamir`, `masks`, `ring` and `graph` are the parts, `server_masks` masks
+between servers.
 
 Adversary: an active server, given signed keys, with fewer than a third of any client's holders; the
 exact bounds stand in `protocol`. Revealed: the sum, who took part, names and shapes of the arrays.

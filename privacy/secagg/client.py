@@ -1,4 +1,4 @@
-"""Secure aggregation in a Flower ClientApp: one call registers the five actions.
+"""Secure aggregation in a Flower ClientApp: one call registers the four actions.
 
     def summands(message: Message, context: Context) -> Summands:
         ...                                 # what `train` would compute from the same content
@@ -6,46 +6,25 @@
 
     register(app, summands)
 
-Keys and the state of one round live in ``context.state``, in memory on the device. Node config:
-``signing-key`` (path of a private key) signs this device's key; ``trusted-keys`` (path of a table
-of ``name public-key`` lines) refuses members that are not in it or not signed; ``fewest-clients``
-is the smallest sum the device takes part in, 3 by default; ``fewest-share`` the smallest threshold,
-as a share of the holders, two thirds by default; ``count-noise-of`` whose noise it counts on in
-noisy sums (``nobody``, ``signed``, ``anyone``) and ``colluding`` how many of them at least it takes
-for the server's, as a share.
-
-Adversary, what is revealed and what is not covered: see `privacy.secagg.protocol`. ``clear``
-records of `Summands` are sent as they are: the server reads them, client by client. How many values
-were clipped to the declared range goes to the device's log (``trellis.device``) and nowhere else.
+`answers` has what the actions do, and is loaded when the first of them is asked for: on a device
+every message is a process of its own, and most are none of these.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from .errors import BadMessage, NoSuchSession
-from .graph import FEWEST, SHARE
-from .keys import joined
-from .messages import Directory, Hello, M, NoSession, Order, Question, Roll, parse, to_fields
-from .protocol import Member, Policy
-from .ring import Reals, layout_of, layout_size
-from .signing import load_signing_key, load_trusted_keys
-from .state import ClientState
-
-KEYS, DIRECTORY = "secagg_keys", "secagg_directory"
-MASKED, AGREE, UNMASK = "secagg_masked", "secagg_agree", "secagg_unmask"
-RECORD, VECTOR = "secagg", "masked"
-
-log = logging.getLogger("trellis.device")
+KEYS, MASKED = "secagg_keys", "secagg_masked"
+AGREE, UNMASK = "secagg_agree", "secagg_unmask"
+# The directory comes with the first order, beside it.
+RECORD, DIRECTORY, VECTOR = "secagg", "secagg-directory", "masked"
 
 
 class Noisers(Protocol):
@@ -80,7 +59,7 @@ class Summands:
     noise : makes the noise that is added before masking; None adds none
     """
 
-    arrays: Mapping[str, Reals]
+    arrays: Mapping[str, NDArray[np.float64]]
     clear: RecordDict = field(default_factory=RecordDict)
     noise: Noise | None = None
 
@@ -93,114 +72,24 @@ def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -
 
     @app.query(KEYS)
     def keys(message: Message, context: Context) -> Message:
-        before = _load(context) if RECORD in context.state else None
-        member, advert = Member.enter(_read(Hello, message), policy_of(context), before)
-        return _answer(member, message, context, advert)
+        from . import answers
 
-    @app.query(DIRECTORY)
-    def directory(message: Message, context: Context) -> Message:
-        member = Member(_load(context), policy_of(context))
-        return _answer(member, message, context, member.meet(_read(Directory, message)))
+        return answers.keys(message, context)
 
     @app.train(MASKED)
     def masked(message: Message, context: Context) -> Message:
-        order = _read(Order, message)
-        del message.content[RECORD]
-        try:
-            member = Member(_load(context), policy_of(context))
-            # Before anything is computed from data: a round that cannot be must cost nothing.
-            told_alike = shared_hash(message.content, order.personal, context.run_config)
-            member.begin(order, told_alike)
-        except NoSuchSession:
-            # No refusal: the server is to make a new session, and nothing was looked at.
-            return Message(_record(NoSession()), reply_to=message)
-        mine = summands(message, context)
-        clear, noise = dict(mine.clear), None
-        if mine.noise is not None:
-            size = layout_size(layout_of(mine.arrays))
-            noise, told, terms = mine.noise(member.noisers, order.fraction_bits, size)
-            member.bind(terms)
-            clear |= dict(told)
-        if reserved := {RECORD, VECTOR} & set(clear):
-            raise ValueError(f"a clear record must not be called {' or '.join(sorted(reserved))}")
-        vector, beside, clips = member.mask(mine.arrays, noise)
-        if clips:
-            log.warning("round %d: %d values clipped to the declared range", order.number, clips)
-        reply = _answer(member, message, context, beside)
-        reply.content[VECTOR] = ArrayRecord({"vector": Array(vector)})
-        for name, record in clear.items():
-            reply.content[name] = record
-        return reply
+        from . import answers
+
+        return answers.masked(message, context, summands)
 
     @app.query(AGREE)
     def agree(message: Message, context: Context) -> Message:
-        member = Member(_load(context), policy_of(context))
-        return _answer(member, message, context, member.agree(_read(Roll, message)))
+        from . import answers
+
+        return answers.agree(message, context)
 
     @app.query(UNMASK)
     def unmask(message: Message, context: Context) -> Message:
-        member = Member(_load(context), policy_of(context))
-        return _answer(member, message, context, member.unmask(_read(Question, message)))
+        from . import answers
 
-
-def shared_hash(
-    content: RecordDict,
-    personal: Collection[str] = (),
-    run_config: Mapping[str, object] | None = None,
-) -> bytes:
-    """Return the hash (32 bytes) of a payload without its personal records, and of the run config.
-
-    Of what a client reads: names, types, shapes and bytes of arrays; names and values of the rest.
-    """
-    whole = hashlib.sha256(joined("trellis secagg 2", "payload"))
-    whole.update(joined("run config", repr(sorted((run_config or {}).items()))))
-    for name in sorted(set(content) - set(personal)):
-        record = content[name]
-        whole.update(joined(type(record).__name__, name, len(record)))
-        for key in sorted(record):
-            value = record[key]
-            if isinstance(value, Array):
-                whole.update(joined(key, value.dtype, value.stype, repr(tuple(value.shape))))
-                whole.update(joined(len(value.data)))
-                whole.update(value.data)
-            else:
-                whole.update(joined(key, type(value).__name__, repr(value)))
-    return whole.digest()
-
-
-def policy_of(context: Context) -> Policy:
-    """Return what the device's node config insists on; the run config has no say."""
-    config = context.node_config
-    key, table = str(config.get("signing-key", "")), str(config.get("trusted-keys", ""))
-    return Policy(
-        load_signing_key(key) if key else None,
-        load_trusted_keys(table) if table else None,
-        int(config.get("fewest-clients", FEWEST)),
-        float(config.get("fewest-share", SHARE)),
-        float(config.get("colluding", 0.0)),
-        str(config.get("count-noise-of", "signed")),
-    )
-
-
-def _read(kind: type[M], message: Message) -> M:
-    record = message.content.get(RECORD)
-    if not isinstance(record, ConfigRecord):
-        raise BadMessage(f"the message carries no {RECORD} record")
-    return parse(kind, record)
-
-
-def _load(context: Context) -> ClientState:
-    record = context.state.get(RECORD)
-    if not isinstance(record, ConfigRecord) or not isinstance(record.get("state"), bytes):
-        raise NoSuchSession("this client is in no session of secure aggregation; restarted?")
-    return ClientState.from_bytes(bytes(record["state"]))  # type: ignore[arg-type]
-
-
-def _answer(member: Member, asked: Message, context: Context, answer: object) -> Message:
-    """Keep the state and return the reply; nothing is kept where a stage has raised."""
-    context.state[RECORD] = ConfigRecord({"state": member.state.to_bytes()})
-    return Message(_record(answer), reply_to=asked)
-
-
-def _record(answer: object) -> RecordDict:
-    return RecordDict({RECORD: ConfigRecord(to_fields(answer))})
+        return answers.unmask(message, context)

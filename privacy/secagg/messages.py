@@ -3,9 +3,8 @@
 Once a session:
 
     keys         Hello      ->  Advert    a public key
-    directory    Directory  ->  Met       everyone's keys
 
-In every round:
+In every round, the first with everyone's keys, the `Directory`, beside the order:
 
     masked       Order      ->  Masked    the payload; back come the masked vector, sealed shares
     consistency  Roll       ->  Agreed    who is in the sum; back come words on it, for neighbours
@@ -62,13 +61,6 @@ class Directory:
     names: list[str]
     keys: bytes
     signatures: list[bytes]
-
-
-@dataclass(frozen=True)
-class Met:
-    """Client to server: the hash of the directory it has accepted."""
-
-    directory: bytes
 
 
 @dataclass(frozen=True)

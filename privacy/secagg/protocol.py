@@ -6,8 +6,9 @@ over the neighbours v of u in the round. In the sum over all clients the pair ma
 server removes PRG(b_u) of those whose vector came, from t shares of b_u, and PRG(s_uv) towards
 those whose vector did not, from the seed s_uv that u gives.
 
-Once a session every client sends a public key and is told everyone's; roots of pairs come from
-them (`pairs`). A round has three exchanges:
+Once a session every client sends a public key, and with its first order is told everyone's; roots
+of pairs come from them (`pairs`), and the hash of all keys is in every mask: clients with different
+directories have no mask in common, and do not add up. A round has three exchanges:
 
     masked       the client is told who takes part and works out for itself who its neighbours are;
                  it sends its masked vector and shares of b_u, a share for each neighbour
@@ -78,7 +79,6 @@ from .messages import (
     Directory,
     Hello,
     Masked,
-    Met,
     Opened,
     Order,
     Question,
@@ -168,15 +168,24 @@ class Member:
             signature = signing.sign(policy.signing_key, content)
         return cls(state, policy), Advert(public, signature)
 
-    def meet(self, directory: Directory) -> Met:
-        """Take everyone's keys, checked."""
-        self._expect(Stage.DIRECTORY, directory.session)
+    def meet(self, directory: Directory) -> None:
+        """Take everyone's keys, checked, before the first order; once a session.
+
+        The same directory may come again, where the answer to the first was lost.
+
+        Raises
+        ------
+        Refused
+            For another directory than the one that this client has.
+        """
         state = self.state
-        members = unpack(directory.members, "members")
-        keys = rows(directory.keys, len(members), KEY_BYTES, "keys")
-        entries = list(zip(members, directory.names, keys, directory.signatures, strict=False))
-        if not len(entries) == len(directory.names) == len(directory.signatures) == len(members):
-            raise BadMessage("the directory's lists differ in length")
+        if directory.session == state.session and state.stage != Stage.DIRECTORY:
+            if self._hash_of(directory) != state.directory:
+                raise Refused("this client has met others in this session already")
+            return
+        self._expect(Stage.DIRECTORY, directory.session)
+        entries = _entries(directory)
+        members, keys = [entry[0] for entry in entries], [entry[2] for entry in entries]
         if len(set(keys)) != len(keys):
             raise BadMessage("a key is listed twice")
         if (state.index, state.name, public_key(state.private)) not in [e[:3] for e in entries]:
@@ -192,7 +201,9 @@ class Member:
         state.stage = Stage.ORDER
         if len(members) <= EAGER:
             self._make_roots([place for place, m in enumerate(members) if m != state.index])
-        return Met(state.directory)
+
+    def _hash_of(self, directory: Directory) -> bytes:
+        return directory_hash(self.state.session, _entries(directory))
 
     def _check_signatures(self, entries: Iterable[tuple[int, str, bytes, bytes]]) -> None:
         if self.policy.trusted is None:
@@ -451,6 +462,16 @@ class Member:
         if state.stage != stage:
             waits, came = state.stage.name.lower(), stage.name.lower()
             raise Refused(f"this client waits for the {waits}, not the {came}")
+
+
+def _entries(directory: Directory) -> list[tuple[int, str, bytes, bytes]]:
+    """Return index, name, key and signature of every member."""
+    members = unpack(directory.members, "members")
+    keys = rows(directory.keys, len(members), KEY_BYTES, "keys")
+    entries = list(zip(members, directory.names, keys, directory.signatures, strict=False))
+    if not len(entries) == len(directory.names) == len(directory.signatures) == len(members):
+        raise BadMessage("the directory's lists differ in length")
+    return entries
 
 
 def graph_nonce(directory: bytes) -> bytes:

@@ -63,6 +63,12 @@ class Session:
     Parameters
     ----------
     names : the clients that are asked, by index
+
+    Attributes
+    ----------
+    members : the clients that sent keys and have not refused the directory
+    met : those that have accepted it: an answer to their first order, which brought it, has come
+    directory, hash : everyone's keys, once closed
     """
 
     def __init__(self, names: Mapping[int, str]) -> None:
@@ -70,7 +76,9 @@ class Session:
         self.session = secrets.token_bytes(SESSION_BYTES)
         self._adverts: dict[int, Advert] = {}
         self.members: list[int] = []
+        self.met: set[int] = set()
         self.hash = b""
+        self.directory: Directory | None = None
 
     def hello(self, client: int) -> Hello:
         """Return what opens the session for a client."""
@@ -98,7 +106,10 @@ class Session:
         keys = [advert.key for advert in adverts]
         entries = zip(self.members, names, keys, signatures, strict=True)
         self.hash = directory_hash(self.session, entries)
-        return Directory(self.session, pack(self.members), names, b"".join(keys), signatures)
+        self.directory = Directory(
+            self.session, pack(self.members), names, b"".join(keys), signatures
+        )
+        return self.directory
 
 
 class ServerRound:

@@ -1,6 +1,6 @@
 """The private consensus: one noisy secure sum, solved once, and graphs that stay at home.
 
-    enrolment, keys (2), the sum (3), the public result (1): seven messages a device, no rounds.
+    enrolment, keys (1), the sum (3), the public result (1): six messages a device, no rounds.
 
 The server sees the sum over all clients of their statistics, with the noise of one central
 mechanism in it, and makes the consensus of it. Every client is sent the consensus and makes its own
@@ -27,9 +27,10 @@ from strategies.core.base import BadReply, Client, Row
 from strategies.core.one_sum import OneSum
 from strategies.core.sums import noise_in
 
+from .orders import SCORE, STATISTIC
+
 Vector = NDArray[np.float64]
 
-STATISTIC, SCORE = "statistic", "score"
 # Held-out signals that the consensus explains better than no graph; clients whom it helped.
 SCORES = (2,)
 

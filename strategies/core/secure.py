@@ -3,9 +3,10 @@
     total = sum over the clients that stayed of x_i,   in fixed point, exact
 
 in three exchanges a round, for one group of clients or for several side by side; before the first,
-two exchanges in which all clients' keys are told. A client that fails is left out and named; once
-its masked vector has come it stays in the sum, unless the sum cannot be opened without it: then the
-round is made again without those who failed. For update rules that need nothing but a sum.
+one exchange in which clients send their keys, which all are told with their first round. A client
+that fails is left out and named; once its masked vector has come it stays in the sum, unless the
+sum cannot be opened without it: then the round is made again without those who failed. For update
+rules that need nothing but a sum.
 
 Keys are set up anew, for everyone, where a client has lost them by a restart or has come late.
 
@@ -42,7 +43,7 @@ from privacy.secagg.client import (
 )
 from privacy.secagg.errors import Again, BadMessage, SecAggError, TooFewClients
 from privacy.secagg.graph import FEWEST, Plan, noisy_plan, plan
-from privacy.secagg.messages import Advert, Agreed, M, Masked, Met, Opened, parse, to_fields
+from privacy.secagg.messages import Advert, Agreed, M, Masked, Opened, parse, to_fields
 from privacy.secagg.ring import Layout, Ring
 from privacy.secagg.server import ServerRound, Session
 
@@ -289,18 +290,8 @@ class SecureSum:
         def take_advert(client: int, content: RecordDict) -> None:
             session.take_advert(client, _read(Advert, content))
 
-        def take_met(client: int, content: RecordDict) -> None:
-            if _read(Met, content).directory != session.hash:
-                raise BadMessage("it has another directory")
-            met.add(client)
-
-        met: set[int] = set()
         stages.ask(f"query.{KEYS}", everyone, lambda c: _record(session.hello(c)), take_advert)
-        directory = _record(session.close())
-        members = dict.fromkeys(session.members)
-        stages.ask(f"query.{DIRECTORY}", members, lambda c: RecordDict(dict(directory)), take_met)
-        # The directory stands, with those who refused it: they are as if they had dropped out.
-        session.members = sorted(met)
+        session.close()
         return session
 
     # --- a round -------------------------------------------------------------------------------
@@ -351,7 +342,7 @@ class SecureSum:
 
         groups = list(groups)
         each(begin)
-        self._masked(stages, groups)
+        self._masked(stages, session, groups)
         if stages.lost:
             self._restarted(stages, session)
 
@@ -391,21 +382,26 @@ class SecureSum:
             raise _Restarted
         stages.lost.clear()
 
-    def _masked(self, stages: _Stages, groups: list[_Group]) -> None:
+    def _masked(self, stages: _Stages, session: Session, groups: list[_Group]) -> None:
+        """Ask for masked vectors; whoever has not met the others yet is told their keys with it."""
+        directory = ConfigRecord(to_fields(session.directory))
         asked = {client: group for group in groups for client in group.left}
         orders = {id(group): ConfigRecord(to_fields(group.round.order)) for group in groups}
 
         def content(client: int) -> RecordDict:
             payload = RecordDict(dict(asked[client].payloads[client]))
-            if RECORD in payload:
-                raise ValueError(f"a payload must not have a record called {RECORD}")
+            if reserved := sorted({RECORD, DIRECTORY} & set(payload)):
+                raise ValueError(f"a payload must not have a record called {reserved[0]}")
             payload[RECORD] = orders[id(asked[client])]
+            if client not in session.met:
+                payload[DIRECTORY] = directory
             return payload
 
         def take(client: int, reply: RecordDict) -> None:
             if "lost-session" in reply.get(RECORD, {}):
                 stages.lost.add(client)
                 raise BadMessage(_LOST)
+            session.met.add(client)
             arrays = wire.arrays(reply[VECTOR]) if VECTOR in reply else {}
             if set(arrays) != {"vector"}:
                 raise BadMessage("no masked vector in the reply")
@@ -418,6 +414,10 @@ class SecureSum:
             group.answers.sent.append((client, clear))
 
         stages.ask(f"train.{MASKED}", asked, content, take)
+        # The directory stands, with those who refused it, or from whom nothing has ever come: they
+        # are as if they had dropped out, and come back with new keys.
+        strangers = set(asked) - session.met - stages.lost
+        session.members = [member for member in session.members if member not in strangers]
 
     def _agree(self, stages: _Stages, groups: list[_Group]) -> None:
         asked = {client: group for group in groups for client in group.round.survivors}

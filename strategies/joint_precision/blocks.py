@@ -13,8 +13,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -53,6 +51,10 @@ class Blocks:
     @classmethod
     def components(cls, variables: int, rows: Indices, columns: Indices) -> Blocks:
         """Return the connected components of the graph with these edges."""
+        # Here: clients use blocks as well, and are told theirs.
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         links = coo_array((np.ones(len(rows)), (rows, columns)), shape=(variables, variables))
         return cls(connected_components(links, directed=False)[1])
 

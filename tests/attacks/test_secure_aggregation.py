@@ -6,10 +6,13 @@ config does not say simulation. No device colludes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import apps
@@ -101,19 +104,20 @@ class Servant:
         for c in range(self.count):
             found = self.ask(c, f"query.{KEYS}", session.hello(c))
             session.take_advert(c, parse(Advert, found[RECORD]))
-        directory = session.close()
-        for c in range(self.count):
-            self.ask(c, f"query.{DIRECTORY}", directory)
+        session.close()
         return session
 
-    def masked(self, client, order, model=MODEL):
-        found = self.ask(client, f"train.{MASKED}", order, payload(model))
+    def masked(self, client, order, model=MODEL, directory=None):
+        found = self.ask(client, f"train.{MASKED}", order, payload(model, directory))
         return parse(Masked, found[RECORD]), wire.arrays(found[VECTOR])["vector"].copy()
 
 
-def payload(model=MODEL):
+def payload(model=MODEL, directory=None):
     order = ConfigRecord({"round": 1})
-    return RecordDict({"arrays": wire.record({"model": model}), "order": order})
+    content = RecordDict({"arrays": wire.record({"model": model}), "order": order})
+    if directory is not None:
+        content[DIRECTORY] = ConfigRecord(to_fields(directory))
+    return content
 
 
 @pytest.fixture
@@ -129,7 +133,7 @@ def test_no_value_can_be_read_from_a_refusal(servant, bits, largest):
     session = servant.session()
     order = ServerRound(session, 1, list(range(COUNT)), plan(COUNT), ring=Ring(32)).order
     told = {**to_fields(order), "fraction-bits": bits, "largest": largest}
-    content = payload(np.array([1e40, -4.0, 4.0]))
+    content = payload(np.array([1e40, -4.0, 4.0]), session.directory)
     content[RECORD] = ConfigRecord(told)
     (reply,) = servant.grid.send_and_receive([Message(content, servant.ids[0], f"train.{MASKED}")])
     if bits > 40:
@@ -145,7 +149,9 @@ def test_two_survivor_lists_open_nobody(servant):
     # The victim is told that few others stayed, the others that all did, or some, each its own way.
     session, victim = servant.session(), 0
     turn = ServerRound(session, 1, list(range(COUNT)), plan(COUNT))
-    beside = {c: servant.masked(c, turn.order)[0] for c in range(COUNT)}
+    beside = {
+        c: servant.masked(c, turn.order, directory=session.directory)[0] for c in range(COUNT)
+    }
     threshold = turn.plan.threshold
     close = list(range(threshold))
     words, told = {}, {}
@@ -194,7 +200,9 @@ def test_a_client_alone_with_its_payload_cannot_be_unmasked(servant):
     turn = ServerRound(session, 1, list(range(COUNT)), plan(COUNT))
     beside, vectors = {}, {}
     for c in range(COUNT):
-        beside[c], vectors[c] = servant.masked(c, turn.order, MODEL if c == 0 else np.zeros(3))
+        beside[c], vectors[c] = servant.masked(
+            c, turn.order, MODEL if c == 0 else np.zeros(3), session.directory
+        )
         turn.take_masked(c, beside[c], vectors[c])
     turn._at_odds = lambda: []
     turn.close_masked()
@@ -209,6 +217,89 @@ def test_a_client_alone_with_its_payload_cannot_be_unmasked(servant):
         share = opened.shares[:16]  # the victim is everyone's first holder
         right += commitment(share) == beside[0].share_commitments[16 * c : 16 * c + 16]
     assert right == 0
+
+
+def narrowed(session, without):
+    """Return the directory without one member: all that is left in it is truly signed."""
+    kept = [m for m in session.members if m != without]
+    whole = session.directory
+    return replace(
+        whole,
+        members=pack(kept),
+        names=[whole.names[m] for m in kept],
+        keys=b"".join(whole.keys[32 * m : 32 * m + 32] for m in kept),
+        signatures=[whole.signatures[m] for m in kept],
+    )
+
+
+def test_two_directories_make_no_sum_and_open_nobody(servant):
+    # Both truly signed; the first order comes with either, and is the same for all.
+    session = servant.session()
+    turn = ServerRound(session, 1, list(range(COUNT - 1)), plan(COUNT - 1))
+    other = narrowed(session, COUNT - 1)
+    beside = {}
+    for c in range(COUNT - 1):
+        told = other if c < 2 else session.directory
+        beside[c], vector = servant.masked(c, turn.order, directory=told)
+        turn.take_masked(c, beside[c], vector)
+    assert turn.close_masked() == [2, 3, 4, 5]
+    assert set(turn.refused) == {0, 1}
+    # A server that goes on as if nothing were wrong is given no share of theirs, nor theirs of us.
+    everyone = ServerRound(session, 1, list(range(COUNT - 1)), plan(COUNT - 1))
+    everyone._at_odds = lambda: []
+    for c in range(COUNT - 1):
+        everyone.take_masked(c, beside[c], turn._vectors.get(c, vector))
+    everyone.close_masked()
+    for c in range(COUNT - 1):
+        found = servant.ask(c, f"query.{AGREE}", everyone.roll())
+        everyone.take_agreed(c, parse(Agreed, found[RECORD]))
+    for c in (0, 1):  # two agree; the threshold of six is four
+        assert servant.send(c, f"query.{UNMASK}", everyone.question(c)).has_error()
+    for c in range(2, COUNT - 1):
+        opened = parse(Opened, servant.ask(c, f"query.{UNMASK}", everyone.question(c))[RECORD])
+        for victim in (0, 1):
+            share = opened.shares[16 * victim : 16 * victim + 16]
+            place = 16 * c
+            assert commitment(share) != beside[victim].share_commitments[place : place + 16]
+
+
+def test_nobody_meets_a_second_directory_or_one_of_another_session(servant):
+    session = servant.session()
+    turn = ServerRound(session, 1, list(range(COUNT)), plan(COUNT))
+    servant.masked(0, turn.order, directory=session.directory)
+    later = ServerRound(session, 2, list(range(COUNT - 1)), plan(COUNT - 1)).order
+    second = payload(directory=narrowed(session, COUNT - 1))
+    assert servant.send(0, f"train.{MASKED}", later, second).has_error()
+    # Not even with the round that it has answered, nor that with the directory it knows.
+    assert servant.send(0, f"train.{MASKED}", turn.order, second).has_error()
+    again = payload(directory=session.directory)
+    assert servant.send(0, f"train.{MASKED}", turn.order, again).has_error()
+    strange = Session(dict(enumerate(servant.names)))
+    for c in range(COUNT):
+        strange.take_advert(
+            c, Advert(X25519PrivateKey.generate().public_key().public_bytes_raw(), b"")
+        )
+    reply = servant.send(0, f"train.{MASKED}", later, payload(directory=strange.close()))
+    assert reply.has_error() or "lost-session" in reply.content[RECORD]
+    # It goes on where it was.
+    whole = ServerRound(session, 3, list(range(COUNT)), plan(COUNT)).order
+    assert servant.masked(0, whole)[1].dtype == np.uint64
+
+
+@pytest.mark.parametrize("change", [{"number": 0}, {"threshold": 1}, {"neighbours": 1}])
+def test_a_refused_order_leaves_its_directory_unmet(servant, change):
+    # Else a server could have a device accept one thing by sending another that it refuses.
+    session = servant.session()
+    turn = ServerRound(session, 1, list(range(COUNT)), plan(COUNT))
+    before = dict(servant.grid._nodes[servant.ids[0]].state[RECORD])
+    wrong, told = replace(turn.order, **change), payload(directory=session.directory)
+    assert servant.send(0, f"train.{MASKED}", wrong, told).has_error()
+    assert dict(servant.grid._nodes[servant.ids[0]].state[RECORD]) == before
+    # Without a directory there is no order: it says that it knows no such session.
+    found = servant.ask(0, f"train.{MASKED}", turn.order, payload())
+    assert "lost-session" in found[RECORD]
+    assert VECTOR not in found
+    servant.masked(0, turn.order, directory=session.directory)
 
 
 @pytest.mark.parametrize("count", [5, 8, 10, 20, 50])

@@ -44,7 +44,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+
+from privacy.numerics import expit
 
 Array = NDArray[np.float64]
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from ..problem import mean_losses, signed_labels
 from ..steps import LEAST_RHO, SureStep
@@ -97,9 +96,12 @@ def own_model(
     tried.append((lonely, offered[0], 0.0, at_home))
     best = min(tried, key=lambda one: float(np.mean(one[0])))[0]
 
+    from scipy.special import stdtrit  # here: no other message of a client needs it
+
+    room = float(stdtrit(len(y) - 1, _SURE)) / len(y) ** 0.5
+
     def as_good(errors: Array) -> bool:
         gap = errors - best
-        room = float(student.ppf(_SURE, len(y) - 1)) / len(y) ** 0.5
         return float(np.mean(gap)) <= room * float(np.std(gap, ddof=1)) + 1e-12
 
     errors, q, scale, pull = next(one for one in tried if as_good(one[0]))

@@ -31,7 +31,6 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from apps.common.node import Node
-from apps.common.private.files import write_files
 from privacy.device import log
 from privacy.device.work import TimeIsUp
 from strategies.core import wire
@@ -101,6 +100,8 @@ def gathered(found: Personal) -> RecordDict:
 
 def keep(found: Personal, node: Node, context: Context) -> None:
     """Write a result to the device's state folder, for its owner."""
+    from apps.common.private.files import write_files  # here: for this message only
+
     if node.state_path is None:
         raise ValueError("no folder for personal results; set state-path in --node-config")
     folder = node.state_path / "results" / str(context.run_id)

@@ -17,7 +17,7 @@ from privacy.accounting.events import PrivacyEvent
 from privacy.accounting.sampled import ratio_for
 from privacy.accounting.totals import total_epsilon
 from privacy.secagg.client import Summands
-from strategies.consensus_graph.private import SCORE
+from strategies.consensus_graph.orders import SCORE
 from strategies.core import wire
 
 from . import pooled, score

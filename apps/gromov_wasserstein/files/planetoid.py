@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from apps.common.tables import DataError, graph_folder
 
@@ -38,6 +37,8 @@ class _Sparse:
 
     def dense(self) -> NDArray[Any]:
         """Return the matrix; a number out of range, which would write beyond it, is an error."""
+        from scipy import sparse
+
         parts = tuple(np.asarray(part) for part in (self.data, self.indices, self.indptr))
         matrix = sparse.csr_matrix(parts, shape=self._shape)
         matrix.check_format(full_check=True)

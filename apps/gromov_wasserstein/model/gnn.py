@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from apps.common.settings import ConfigError
 
 from ..config import MODELS
+from . import cannot
 
 if TYPE_CHECKING:
     from ..graphs import Graph
@@ -53,10 +54,7 @@ def require_torch() -> None:
         try:
             import_module(package)
         except ImportError as error:
-            raise ConfigError(
-                f"gromov-wasserstein trains graph neural networks and {package} cannot be imported "
-                f"({error}); on the server and on every client: pip install 'trellis[gnn]'"
-            ) from None
+            raise ConfigError(cannot(package, error)) from None
 
 
 require_torch()

@@ -30,7 +30,8 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
+
+from privacy.numerics import rankdata
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -54,7 +55,7 @@ def concordance(values: Matrix, cut: float = CUT) -> tuple[Vector, Vector]:
     """Return T (p (p - 1) / 2,) and w (n,) of samples ``values`` (n, p)."""
     n, p = values.shape
     # Ranks are compared, never added; float32 tells 2^24 of them apart.
-    ranks = rankdata(values, method="dense", axis=0)
+    ranks = rankdata(values, dense=True)
     ranks = ranks.astype(np.float32 if n < 1 << 24 else np.float64)
     offsets = partners(n)
     upper = np.triu_indices(p, 1)

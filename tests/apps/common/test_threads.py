@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -89,3 +92,33 @@ def test_the_last_to_leave_restores_the_threads(blas_threads) -> None:
     leave.set()
     other.join(5.0)
     assert blas_threads() == {2}
+
+
+def test_a_blas_that_is_first_loaded_inside_has_one_thread_there_and_all_afterwards() -> None:
+    """In a process of its own: here scipy's is long loaded."""
+    code = """
+import os, numpy
+from threadpoolctl import threadpool_info
+from apps.common.threads import one_blas_thread
+from privacy import numerics
+def threads():
+    return [i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"]
+before = threads()
+with one_blas_thread():
+    numerics.lapack()
+    print(threads())
+print(threads() == before * 2, os.environ.get("OPENBLAS_NUM_THREADS"))
+with one_blas_thread():
+    print(threads())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "2"},
+    )
+    said = done.stdout.splitlines()
+    if said[0] == "[1]":
+        pytest.skip("numpy and scipy share one BLAS here")
+    assert said == ["[1, 1]", "True 2", "[1, 1]"]

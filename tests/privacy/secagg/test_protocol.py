@@ -122,8 +122,12 @@ def test_every_stage_is_answered_once_and_in_order():
         devices.ask(c, "unmask", server.question(c))
         with pytest.raises(Refused, match="waits for the order, not the question"):
             devices.ask(c, "unmask", server.question(c))
-    with pytest.raises(Refused, match="waits for the order, not the directory"):
-        devices.ask(0, "meet", server.session.close())
+    before = devices.states[0]
+    devices.ask(0, "meet", server.session.close())  # the same again changes nothing
+    assert devices.states[0] == before
+    other = replace(server.session.close(), names=[f"other-{i}" for i in range(5)])
+    with pytest.raises(Refused, match="has met others in this session already"):
+        devices.ask(0, "meet", other)
     with pytest.raises(Refused, match="already entered"):
         Member.enter(server.session.hello(0), Policy(), devices.member(0).state)
 

@@ -18,7 +18,7 @@ from apps.common.private.noisy_sum import noisy
 from apps.consensus_graph.config import ConsensusGraphConfig
 from privacy.accounting.events import PrivacyEvent
 from privacy.accounting.sampled import ratio_for, spent
-from privacy.secagg import client
+from privacy.secagg import answers as client
 from privacy.secagg.client import Summands, register
 from privacy.secagg.graph import expected_noisers
 from sim.faults import Drop

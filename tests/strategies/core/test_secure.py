@@ -20,10 +20,9 @@ from strategies.core.secure import SecureSum
 # Which of a node's messages belongs to which stage of its first round.
 STAGES = {
     "keys": {"category": "query", "at": frozenset({1})},
-    "directory": {"category": "query", "at": frozenset({2})},
     "masked": {"category": "train", "at": frozenset({1})},
-    "agree": {"category": "query", "at": frozenset({3})},
-    "unmask": {"category": "query", "at": frozenset({4})},
+    "agree": {"category": "query", "at": frozenset({2})},
+    "unmask": {"category": "query", "at": frozenset({3})},
 }
 
 
@@ -149,8 +148,6 @@ def empty_vector(reply: Message) -> RecordDict:
         ("keys", changed(key=b"short"), "no valid public key of 32 bytes"),
         ("keys", changed(key=bytes(32)), "no valid public key of 32 bytes"),
         ("keys", changed(key="text"), "key must be bytes"),
-        ("directory", faults.without_records, "no secagg record"),
-        ("directory", changed(directory=bytes(32)), "another directory"),
         ("masked", faults.without_records, "no masked vector"),
         ("masked", faults.without_arrays, "no masked vector"),
         ("masked", empty_vector, "no masked vector"),

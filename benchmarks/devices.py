@@ -1,0 +1,166 @@
+"""Small federations of devices with files of their own, and one message of every kind to them.
+
+For benchmarks and tests of what a device does per message: there every message is a process of its
+own, so an import is paid for each time.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+CLIENTS = 3
+
+_SOUND = {"privacy": "sound", "epsilon": 5.0}
+_SERVER = {"servers": 1, "rounds": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One study with some settings; ``name`` says which."""
+
+    name: str
+    study: str
+    settings: Mapping[str, Any]
+
+    def run_config(self, out: str = "") -> dict[str, Any]:
+        """Return the run config."""
+        from apps.common.runner import make_run_config
+
+        return make_run_config(self.study, {**self.settings, "clients": CLIENTS}) | {"out": out}
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("consensus-graph", "consensus-graph", {"rounds": 3}),
+        Case("consensus-graph-sound", "consensus-graph", _SOUND),
+        Case("joint-precision", "joint-precision", {"rounds": 3}),
+        Case("joint-precision-sound", "joint-precision", _SOUND),
+        Case("server-graph", "server-graph", _SERVER),
+        Case("server-graph-sound", "server-graph", {**_SERVER, **_SOUND}),
+        Case("cluster-admm", "cluster-admm", {**_SERVER, "clusters": "1"}),
+        Case("cluster-admm-sound", "cluster-admm", {**_SERVER, **_SOUND, "clusters": "1"}),
+        Case(
+            "gromov-wasserstein-sound",
+            "gromov-wasserstein",
+            {**_SOUND, "classes": 2, "rounds": 1, "model": "gcn", "downstream": "knn"},
+        ),
+    )
+}
+
+
+def devices(study: str, folder: Path) -> list[dict[str, Any]]:
+    """Write a file and a state folder per device, and return their node configs."""
+    rng = np.random.default_rng(5)
+    nodes: list[dict[str, Any]] = []
+    for i in range(CLIENTS):
+        file = folder / f"ward-{i}.npz"
+        if study == "gromov-wasserstein":
+            _write_graphs(file, rng)
+        elif study in ("server-graph", "cluster-admm"):
+            X = rng.standard_normal((40, 4))
+            y = X @ np.array([1.0, -1.0, 0.5, 0.0]) + 0.1 * rng.standard_normal(40)
+            np.savez(file, X=X, y=np.where(y > 0.0, 1.0, -1.0))
+        else:
+            np.savez(file, X=rng.standard_normal((60, 6)))
+        nodes.append(
+            {
+                "data-path": str(file),
+                "state-path": str(folder / f"state-{i}"),
+                # Keys are not signed here, and each device would add the noise of all.
+                "count-noise-of": "anyone",
+            }
+        )
+        if study in ("server-graph", "cluster-admm"):
+            nodes[-1] |= {"server": 0, "cluster": 0}
+    return nodes
+
+
+def _write_graphs(file: Path, rng: np.random.Generator) -> None:
+    from apps.gromov_wasserstein.files.npz import write_graphs
+    from apps.gromov_wasserstein.graphs import Graph
+
+    graphs = []
+    for number in range(6):
+        pairs = [[0, 1], *([[0, 4]] if number % 2 else []), [1, 2], [2, 3], [3, 4]]
+        edges = np.array(pairs)
+        features = rng.standard_normal((5, 3)).astype(np.float32)
+        labels = np.full(5, -1, dtype=np.int64)
+        graphs.append(Graph(edges, features, number % 2, labels, f"graph {number}"))
+    write_graphs(file, graphs)
+
+
+class _Recorder(ClientApp):
+    """The ClientApp of all studies, which keeps the first message of every kind, and its context.
+
+    Of whichever device gets it first: its state is that in which the message met it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Keep the message, then answer it."""
+        from apps.dispatch import client_app
+
+        file = self._folder / f"{message.metadata.message_type}.pickle"
+        if not file.exists():
+            file.write_bytes(pickle.dumps((message, context)))
+        return client_app(message, context)
+
+
+def record_messages(case: Case, folder: Path) -> dict[str, Path]:
+    """Run a case in this process on devices and return a file by kind of message.
+
+    `answer_recorded` answers one, in another process.
+    """
+    from apps.dispatch import server_app
+    from sim.grid import run_local
+
+    kept = folder / "messages"
+    kept.mkdir(parents=True)
+    run_local(server_app, _Recorder(kept), devices(case.study, folder), case.run_config())
+    return {file.stem: file for file in sorted(kept.iterdir())}
+
+
+def answer_recorded(file: str) -> None:
+    """Answer a message as the process that Flower starts for it would.
+
+    Raises
+    ------
+    RuntimeError
+        Where the device has no answer.
+    """
+    import_as_flower_does()
+    message, context = pickle.loads(Path(file).read_bytes())
+    from apps.dispatch import client_app
+
+    # A folder of its own: the device's ledger has the release that this message asks for.
+    with tempfile.TemporaryDirectory(prefix="trellis-state-") as folder:
+        context.node_config["state-path"] = folder
+        reply = client_app(message, context)
+    if reply.has_error():
+        raise RuntimeError(reply.error.reason)
+
+
+def import_as_flower_does() -> None:
+    """Import what a process has imported when Flower calls a ClientApp in it."""
+    import flwr.supernode.cli
+    import flwr.supernode.runtime.run_clientapp  # noqa: F401
+
+
+if __name__ == "__main__":
+    # Under its own name: a process for one message has nothing of this module's imports to spare.
+    answer_recorded(sys.argv[1])
+    print(*sorted(sys.modules))
