@@ -89,6 +89,11 @@ class FlwrCommand:
         self._environment = environment
         self._check_alive = check_alive
 
+    @property
+    def home(self) -> str:
+        """Its ``FLWR_HOME``, for commands that a person types."""
+        return self._environment()["FLWR_HOME"]
+
     def ask(self, *arguments: str) -> dict[str, Any]:
         """Run a ``flwr`` command and return its JSON answer."""
         command = [executable("flwr"), *arguments, "--format", "json"]

@@ -146,7 +146,7 @@ class Rehearsal:
         self._wait_for_superlink(deadline)
         say(f"SuperLink: {federation.here}")
         if federation.tls:
-            self._register(say)
+            register(federation, self.command, self._numbers_file(), say)
         for name in federation.names:
             if name not in self.processes():
                 self._start(
@@ -158,6 +158,7 @@ class Rehearsal:
         environment = self._environment() | {
             "TRELLIS_BIND": "127.0.0.1",  # a rehearsal is for this machine only
             "TRELLIS_AGAIN": _AGAIN,
+            "TRELLIS_DATABASE": str(self.folder / "superlink.db"),
             _PART: SERVER if name == SERVER else "device",
         }
         del environment["FLWR_HOME"]  # each has its own, in its folder
@@ -172,20 +173,6 @@ class Rehearsal:
             )
         record = self._record() | {name: [str(process.pid), started_at(process.pid)]}
         _write(self.folder / "processes.json", record)
-
-    def _register(self, say: Callable[[str], None]) -> None:
-        """Tell the SuperLink the devices' keys, each by its name and once."""
-        rows = self.command.ask("supernode", "list")["nodes"]
-        known = {row["node-id"] for row in rows if row["status"] != "unregistered"}
-        numbers = _read(self._numbers_file())
-        for name in self.federation.names:
-            if numbers.get(name) in known:
-                continue
-            key = str(self.federation.public_key(name))
-            answer = self.command.ask("supernode", "register", key, CONNECTION, "--name", name)
-            numbers[name] = str(answer["node-id"])
-            _write(self._numbers_file(), numbers)
-            say(f"registered: {name}")
 
     def _wait_for_superlink(self, deadline: float) -> None:
         federation = self.federation
@@ -249,14 +236,14 @@ class Rehearsal:
     def _living(self, known: set[int]) -> set[int]:
         _reap(known)
         if HAS_PROC:
-            return self._marked()
-        roots = set(self.processes().values())
-        return descendants(roots | known)
+            # What runs an app hides its environment, also from its owner; its parents do not.
+            return descendants(self._marked() | known)
+        return descendants(set(self.processes().values()) | known)
 
     def _devices(self, known: set[int]) -> set[int]:
         """Return the processes of devices."""
         if HAS_PROC:
-            return marked(f"{_PART}=device")
+            return descendants(self._marked() & marked(f"{_PART}=device") | known)
         roots = {pid for name, pid in self.processes().items() if name != SERVER}
         return descendants(roots | known)
 
@@ -267,10 +254,37 @@ class Rehearsal:
         return flower_environment(self.folder) | {MARK: str(self.federation.folder)}
 
     def _numbers_file(self) -> Path:
-        return self.federation.folder / "operator" / "nodes.json"
+        # A rehearsal has a database of its own, and so numbers of its own.
+        place = self.folder if self.running else self.federation.folder / "operator"
+        return place / "nodes.json"
 
     def _record(self) -> dict[str, Any]:
         return _read(self.folder / "processes.json")
+
+
+def register(
+    federation: Federation, command: FlwrCommand, file: Path, say: Callable[[str], None]
+) -> None:
+    """Tell a SuperLink the devices' keys, each by its name and once; note their numbers."""
+    rows = command.ask("supernode", "list")["nodes"]
+    known = {row["node-id"] for row in rows if row["status"] != "unregistered"}
+    numbers = _read(file)
+    for name in federation.names:
+        if numbers.get(name) in known:
+            continue
+        key = str(federation.public_key(name))
+        answer = command.ask("supernode", "register", key, CONNECTION, "--name", name)
+        numbers[name] = str(answer["node-id"])
+        _write(file, numbers)
+        say(f"registered: {name}")
+
+
+def register_for_real(federation: Federation, say: Callable[[str], None]) -> None:
+    """Tell the federation's SuperLink, wherever it runs, the devices' keys."""
+    if not federation.tls:
+        raise FederationError("without TLS devices have no keys; make the federation with --tls")
+    rehearsal = Rehearsal(federation)
+    register(federation, commands(federation), rehearsal._numbers_file(), say)
 
 
 def commands(federation: Federation) -> FlwrCommand:

@@ -53,11 +53,11 @@ cd "$(dirname "$0")" || exit 1
 {find}
 export PATH="$BIN:$PATH" FLWR_HOME="$PWD/flower"
 export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
-export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.05
+export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.5
 umask 077
 mkdir -p "$FLWR_HOME"
 exec "$BIN/flower-superlink" --host "${{TRELLIS_BIND:-{bind}}}" --port {port} \\
-    --database {database} {security}
+    --database "${{TRELLIS_DATABASE:-{database}}}" {security}
 """
 
 _UNIT = """\

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from sim.run_config import toml
+from sim.run_config import Scalar, toml
 
 from .folder import Federation
 
@@ -50,7 +51,7 @@ share-labels = true
 def device_toml(federation: Federation, name: str, data: str) -> str:
     """Return a device's device.toml."""
     tls = 'root-certificates = "ca.crt"\nauth-key = "node.key"\n' if federation.tls else ""
-    node = toml(
+    node = _bare(
         {
             "name": name,
             "data-path": f"data/{data}",
@@ -64,7 +65,7 @@ def device_toml(federation: Federation, name: str, data: str) -> str:
     )
     return f"""\
 # This device, for trellis device start and trellis deploy check. Paths may be relative to here.
-{toml({"name": name, "superlink": federation.address})}{tls}
+{_bare({"name": name, "superlink": federation.address})}{tls}
 # The SuperNode's own port, on loopback only. 0 takes a free one, so that two devices on a machine
 # do not take each other's.
 port = 0
@@ -128,15 +129,8 @@ def top_page(federation: Federation) -> str:
     folder, first = federation.folder, federation.names[0]
     register = ""
     if federation.tls:
-        lines = "\n".join(
-            f"       flwr supernode register operator/keys/{name}.pub trellis --name {name}"
-            for name in federation.names
-        )
-        register = f"""
-4. Register the devices' keys, from this folder. Do it before they start:
-
-       export FLWR_HOME="$PWD/operator"
-{lines}
+        register = f"""\
+4. Tell the SuperLink the devices' keys, each by its name: `trellis deploy register {folder}`.
 """
     number = 5 if federation.tls else 4
     kind = "TLS, authenticated devices" if federation.tls else "no TLS: for this machine only"
@@ -169,13 +163,12 @@ def top_page(federation: Federation) -> str:
 1. Copy `server/` to the machine of the SuperLink and follow its README.
 2. Give each owner `devices/NAME/`, and delete it here once they have it. An owner who wants a key
    that nobody else ever held makes it on the device
-   (`ssh-keygen -t ecdsa -b 384 -N "" -f node.key`, `ssh-keygen -t ed25519 -N "" -f signing.key`) and sends the public half, for `operator/keys/`
-   and for everybody's `peers.txt`.
+   (`ssh-keygen -t ecdsa -b 384 -N "" -f node.key`,
+   `ssh-keygen -t ed25519 -N "" -f signing.key`)
+   and sends the public halves, for `operator/keys/` and for everybody's `peers.txt`.
 3. Owners compare their `peers.txt` by a way in which the operator has no hand: it is what keeps a
    server from inventing devices in a secure sum.
-{register}
-{number}. Each owner follows `devices/NAME/README.md`, as `devices/{first}/README.md`.
-
+{register}{number}. Each owner follows `devices/NAME/README.md`, as `devices/{first}/README.md`.
 {number + 1}. Submit, and follow to the true end:
    `trellis deploy run {folder} STUDY --set KEY=VALUE`.
 """
@@ -187,6 +180,13 @@ def peers(keys: dict[str, bytes]) -> str:
     return (
         "# Whose keys this device believes in secure sums: a name and a public key per line.\n"
         + lines
+    )
+
+
+def _bare(settings: Mapping[str, Scalar]) -> str:
+    """Return settings as TOML for people: keys as they are typed, without quotes."""
+    return "".join(
+        f"{key} = {toml({'x': value}).partition(' = ')[2]}" for key, value in settings.items()
     )
 
 
