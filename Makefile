@@ -1,5 +1,6 @@
 # make run    install into .venv, run every study on built-in data, write results/index.html
 # make test   install into .venv, then ruff, mypy and all tests (WORKERS=n processes)
+# make test-deploy   whole federations on loopback: start, use, kill, stop (slow)
 # make bench  side-by-side benchmarks (ONLY=name for one), writes benchmarks/results.json
 # make paper  the papers' figures and tables
 # make lock   resolve and pin every version anew
@@ -18,7 +19,7 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: install run test lint bench paper lock clean
+.PHONY: install run test test-deploy lint bench paper lock clean
 
 install: $(INSTALLED)
 
@@ -38,7 +39,11 @@ lint: install
 
 # One process more than two cores: Flower's runtimes wait about as much as they compute.
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not deploy"
+
+# One after the other: each starts several processes, and waits for them.
+test-deploy: install
+	$(BIN)/python -m pytest -m deploy tests/deploy
 
 bench: install
 	$(BIN)/python -m benchmarks $(ONLY)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 INSTALL = "pip install 'trellis[laptop]'"
 HAS_PROC = Path("/proc/self/environ").exists()  # Linux
+MARK = "TRELLIS_FLOWER_SESSION"  # in the environment of every process that is ours to stop
+_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 
 class FlowerRunError(RuntimeError):
@@ -29,6 +33,27 @@ def executable(name: str) -> str:
     if found := shutil.which(name):
         return found
     raise FlowerRunError(f"Flower's program {name} was not found: {INSTALL}")
+
+
+def program_of(name: str) -> list[str]:
+    """Return the command for one of Flower's programs; a SuperNode is ours, with short waits."""
+    if name == "flower-supernode":
+        return [sys.executable, "-m", "sim.supernode"]
+    return [executable(name)]
+
+
+def flower_environment(home: Path) -> dict[str, str]:
+    """Return the environment in which Flower's programs phone nobody and install nothing."""
+    # SuperExec finds flwr-simulation, flwr-serverapp and flwr-clientapp by PATH.
+    path = os.pathsep.join([str(Path(executable("flwr")).parent), os.environ.get("PATH", "")])
+    return os.environ | {
+        "PATH": path,
+        "FLWR_HOME": str(home),
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+        "FLWR_TELEMETRY_ENABLED": "0",
+    }
 
 
 def free_port() -> int:
@@ -62,6 +87,49 @@ def descendants(roots: set[int]) -> set[int]:
     while more := {pid for pid, parent in living.items() if parent in found} - found:
         found |= more
     return found
+
+
+def started_at(pid: int) -> str:
+    """Return when a process started, as the system tells it; nothing where there is none.
+
+    A process id is used again after its process has ended; together with this it is not.
+    """
+    if HAS_PROC:
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return ""
+        # The name in parentheses may hold anything; state is the first field after it.
+        fields = text.rpartition(")")[2].split()
+        return "" if fields[0] == "Z" else fields[19]
+    listing = subprocess.run(
+        ["ps", "-p", str(pid), "-o", "lstart=", "-o", "stat="], capture_output=True, text=True
+    ).stdout.split()
+    return "" if not listing or listing[-1].startswith("Z") else " ".join(listing[:-1])
+
+
+def stop_all(living: Callable[[set[int]], set[int]], grace: float = _GRACE) -> set[int]:
+    """Stop processes by id: SIGTERM, and SIGKILL for what is left; return what still runs.
+
+    Parameters
+    ----------
+    living : returns which processes are to stop and still run, given those known so far
+    grace : seconds for each of the two signals to work
+    """
+    known: set[int] = set()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + grace
+        signalled: set[int] = set()
+        while time.monotonic() < deadline:
+            known = living(known)
+            if not known:
+                return known
+            for pid in known - signalled:  # also what was born since the last look
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            signalled |= known
+            time.sleep(0.05)
+    return living(known)
 
 
 @contextmanager

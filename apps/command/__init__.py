@@ -10,9 +10,9 @@ import argparse
 import logging
 from collections.abc import Sequence
 
-from . import audit, device, listing, paper, report, run
+from . import audit, deploy, device, listing, paper, report, run
 
-COMMANDS = (listing, run, paper, audit, report, device)
+COMMANDS = (listing, run, paper, audit, report, deploy, device)
 
 # What a user can mend; everything else is a defect and shows its trace.
 USER_ERRORS = (ValueError, RuntimeError, OSError, ImportError)

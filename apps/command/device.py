@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .start import add_start
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -17,7 +19,8 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "device", help="what a device's owner allows, what was spent on what, what happened"
     )
-    parts = parser.add_subparsers(required=True, metavar="policy|ledger|log|result")
+    parts = parser.add_subparsers(required=True, metavar="start|policy|ledger|log|result")
+    add_start(parts)
     policy = parts.add_parser("policy", help="check a policy file and say it in words")
     policy.add_argument("path", type=Path, help="the policy's TOML, or the device's state-path")
     policy.add_argument(

@@ -40,7 +40,7 @@ def act(options: argparse.Namespace, console: Console) -> int:
     from apps.common.progress import LiveDisplay, listening
     from apps.common.runner import run
 
-    settings, seed, data, out = _requested(options)
+    settings, seed, data, out = requested(options)
     with LiveDisplay(console) as display, listening(display):
         result = run(
             options.study,
@@ -53,11 +53,11 @@ def act(options: argparse.Namespace, console: Console) -> int:
             workers=options.workers,
         )
         display.finish(options.study)
-    _show(console, [result])
+    show(console, [result])
     return 0
 
 
-def _requested(
+def requested(
     options: argparse.Namespace,
 ) -> tuple[dict[str, Any], int, Path | None, Path | None]:
     """Return settings, seed, data and output folder: from the run to resume, file and options."""
@@ -102,7 +102,7 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
                     console.print(f"[red]{study} failed:[/] {_escape(str(error))}")
                     if (folder / "run.json").is_file():
                         results.append(RunResult.load(folder))
-    _show(console, results)
+    show(console, results)
     words = {study: wording(study) for study in apps.STUDIES}
     costs = cost_rows(results, words)
     _show_costs(console, costs)
@@ -111,7 +111,7 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
     return 1 if failed else 0
 
 
-def _show(console: Console, results: Sequence[RunResult]) -> None:
+def show(console: Console, results: Sequence[RunResult]) -> None:
     """Print the closing table."""
     from rich.table import Table
 

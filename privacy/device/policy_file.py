@@ -2,7 +2,8 @@
 
 A flat TOML; every key may be absent. The same keys may stand in the node config one by one, where
 Flower allows their type. A key that is unknown, of the wrong type, or in both places is an error
-that names it: a typing error must never become "no limit".
+that names it, in the file and in the whole node config: a typing error must never become "no
+limit". So `NODE_KEYS` lists all that a node config may hold, whoever reads it.
 """
 
 from __future__ import annotations
@@ -99,14 +100,45 @@ KEYS: dict[str, Callable[[Any], str]] = {
 }
 # A node config with one of these is a device's, whatever else it says.
 OWNER_KEYS = frozenset({"policy", "policy-file", *KEYS})
-# What a node config may hold besides; only to tell typing errors from other keys.
-_OTHERS = ("data-path", "state-path", "name", "partition-id", "num-partitions", "simulation")
+
+
+def _count(value: Any) -> str:
+    text = "" if isinstance(value, bool) else str(value).strip()
+    return "" if text.removeprefix("-").isdecimal() else "must be a whole number"
+
+
+# All that a node config may hold: the owner's keys, and what tells a node who and where it is.
+NODE_KEYS: dict[str, Callable[[Any], str]] = {
+    **KEYS,
+    "policy": _text,
+    "policy-file": _text,
+    "data-path": _text,
+    "state-path": _text,
+    "name": _text,
+    "partition-id": _count,
+    "num-partitions": _count,
+    "server": _count,
+    "cluster": _count,
+    "simulation": _flag,
+}
 
 
 def check(key: str, value: Any) -> None:
     """Refuse a value that a key cannot have."""
-    if problem := KEYS[key](value):
-        raise PolicyError(f"{key}={value!r}: {problem}")
+    if problem := NODE_KEYS[key](value):
+        quotes = "; it is a text here: write it without quotes" if _is_quoted(value) else ""
+        raise PolicyError(f"{key}={value!r}: {problem}{quotes}")
+
+
+def _is_quoted(value: Any) -> bool:
+    """Return whether a text is a number, true or false that somebody put into quotes."""
+    if not isinstance(value, str):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return value in ("true", "false")
+    return True
 
 
 def read_policy(path: Path) -> dict[str, Any]:
@@ -158,10 +190,12 @@ def whole_config(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     PolicyError
-        Where the file cannot be used, or a key is given twice or looks misspelt.
+        Where the file cannot be used, or a key is unknown, of the wrong type or given twice.
     """
-    if problem := _misspelt(tuple(config)):
-        raise PolicyError(problem)
+    for key, value in config.items():
+        if key not in NODE_KEYS:
+            raise PolicyError(_unknown(key))
+        check(key, value)
     if "policy" not in config:
         return dict(config)
     path = Path(str(config["policy"]))
@@ -175,15 +209,11 @@ def whole_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**denied, **rest, **content, "policy-file": str(path)}
 
 
-@lru_cache(maxsize=64)
-def _misspelt(keys: tuple[str, ...]) -> str:
-    """Return what is wrong with a key of a node config that is nearly one of the owner's."""
-    for key in keys:
-        if key in OWNER_KEYS or key in _OTHERS:
-            continue
-        if close := difflib.get_close_matches(key, OWNER_KEYS, n=1, cutoff=0.8):
-            return f"{key}: unknown in a node config; did you mean {close[0]!r}?"
-    return ""
+def _unknown(key: str) -> str:
+    """Return what to say of a key that no node config has; the nearest right one, if there is."""
+    close = difflib.get_close_matches(key.replace("_", "-").lower(), NODE_KEYS, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(NODE_KEYS)}"
+    return f"{key}: unknown in a node config; {hint}"
 
 
 EXAMPLE = """\

@@ -123,6 +123,16 @@ def test_a_key_in_both_places_is_a_mistake(policy):
         ({"max-epsilom": 1.0}, "did you mean 'max-epsilon'"),
         ({"require_privacy": True}, "did you mean 'require-privacy'"),
         ({"polisy": "/x"}, "did you mean 'policy'"),
+        ({"requireprivacy": True}, "did you mean 'require-privacy'"),
+        ({"max_epsilon": 0.5}, "did you mean 'max-epsilon'"),
+        ({"datapath": "/x"}, "did you mean 'data-path'"),
+        ({"Max-Epsilon": 0.5}, "did you mean 'max-epsilon'"),
+        ({"colour": "red"}, "colour: unknown in a node config; known: max-epsilon"),
+        ({"max-epsilon": "0.5"}, "max-epsilon='0.5': must be a number.*write it without quotes"),
+        ({"require-privacy": "true"}, "must be true or false.*write it without quotes"),
+        ({"simulation": "true"}, "simulation='true': must be true or false.*without quotes"),
+        ({"partition-id": "first"}, "partition-id='first': must be a whole number"),
+        ({"data-path": 3}, "data-path=3: must be a text"),
     ],
 )
 def test_a_mistake_in_the_node_config_is_named(config, message):

@@ -1,0 +1,200 @@
+"""Settings that fit a federation: what was left open is chosen, and what does not fit is told.
+
+All of it before anything is submitted, and all at once: a person must not meet one error after the
+other, each after half a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from apps.common.settings import ConfigError, StudyConfig, config_class
+
+_FEWEST = 3  # clients of a secure sum
+_SMALL = 4  # servers that are all connected, where nobody names a graph
+
+
+@dataclass
+class Fitted:
+    """Settings of a run for a federation's devices.
+
+    Attributes
+    ----------
+    settings : those given and those chosen
+    chosen : the latter by name, with the reason
+    """
+
+    settings: dict[str, Any]
+    chosen: dict[str, str] = field(default_factory=dict)
+
+
+def fit(study: str, given: Mapping[str, Any], devices: Mapping[str, Mapping[str, Any]]) -> Fitted:
+    """Return settings that fit these devices.
+
+    Parameters
+    ----------
+    study : a key of `apps.STUDIES`
+    given : settings that somebody asked for
+    devices : every device's node config, by name
+
+    Raises
+    ------
+    ConfigError
+        Names everything that does not fit.
+    """
+    fitter = _Fitter(study, given, devices)
+    fitter.refuse_unknown()
+    fitter.choose()
+    fitter.check()
+    if fitter.problems:
+        lines = "".join(f"\n- {problem}" for problem in fitter.problems)
+        raise ConfigError(f"{study} on these {len(devices)} devices was not submitted:{lines}")
+    return fitter.fitted
+
+
+class _Fitter:
+    def __init__(
+        self, study: str, given: Mapping[str, Any], devices: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self.kind = config_class(study)
+        self.defaults = self.kind().settings()
+        self.given, self.devices = given, devices
+        self.fitted = Fitted(dict(given))
+        self.problems: list[str] = []
+
+    def refuse_unknown(self) -> None:
+        """Name every setting that the study does not have."""
+        for key, value in list(self.given.items()):
+            if key not in self.defaults:
+                try:
+                    self.kind.from_settings({key: value})
+                except ConfigError as error:
+                    self.problems.append(str(error))
+                del self.fitted.settings[key]
+
+    def choose(self) -> None:
+        """Choose what was left open."""
+        count = len(self.devices)
+        self._default("clients", count, "all devices")
+        if "servers" in self.defaults:
+            self._choose_servers()
+        if "clusters" in self.defaults:
+            self._choose_clusters()
+        if strict := self._strict():
+            self._default("privacy", "sound", f"{strict[0]} allows nothing else")
+
+    def _choose_servers(self) -> None:
+        placed = [node["server"] for node in self.devices.values() if "server" in node]
+        if placed and len(placed) == len(self.devices):
+            self._default("servers", max(map(int, placed)) + 1, "as the devices say")
+        else:
+            clients = self._number("clients", len(self.devices))
+            most = self._number("servers", int(self.defaults["servers"]), default_only=True)
+            servers = max(1, min(most, clients // _FEWEST))
+            self._default("servers", servers, f"{_FEWEST} clients at least for each")
+        if 1 < self._number("servers", 1) <= _SMALL:
+            self._default("topology", "complete", "few servers")
+
+    def _choose_clusters(self) -> None:
+        placed = [node["cluster"] for node in self.devices.values() if "cluster" in node]
+        if placed and len(placed) == len(self.devices):
+            self._default("clusters", str(max(map(int, placed)) + 1), "as the devices say")
+        else:
+            why = "no cluster in the node configs; clusters=auto:2 would find two"
+            self._default("clusters", "1", why)
+
+    def check(self) -> None:
+        """Name what does not fit the devices, then what does not fit together."""
+        count = len(self.devices)
+        clients = self._number("clients", count)
+        if clients > count:
+            self.problems.append(f"clients={clients}: there are {count} devices")
+        servers = self._number("servers", 1) if "servers" in self.defaults else 1
+        if servers > clients:
+            self.problems.append(
+                f"servers={servers}: more than clients={clients}; every server needs one at least"
+            )
+        if "servers" in self.defaults:
+            for name, node in self.devices.items():
+                place = int(node.get("partition-id", -1))
+                if "server" not in node and not 0 <= place < clients:
+                    self.problems.append(
+                        f"{name}: its node config says neither server nor a partition-id from 0 to "
+                        f"{clients - 1}"
+                    )
+        try:
+            config = self.kind.from_settings(self.fitted.settings)
+        except ConfigError as error:
+            if not any(str(error).partition(":")[0] in problem for problem in self.problems):
+                self.problems.append(str(error))
+            return
+        self._check_sums(config, servers, clients)
+        self._check_clusters(config)
+        self._check_policies(config)
+
+    def _check_sums(self, config: StudyConfig, servers: int, clients: int) -> None:
+        if not getattr(config, "masks_clients", False) or config.method == "fedavg":
+            return
+        if 0 < clients // max(servers, 1) < _FEWEST:
+            self.problems.append(
+                f"servers={servers}: {clients} clients leave a server with "
+                f"{clients // servers}, and a secure sum needs {_FEWEST}; use servers="
+                f"{max(1, clients // _FEWEST)}"
+                + ("" if clients >= _FEWEST else " and method=none with secure-aggregation=off")
+            )
+
+    def _check_clusters(self, config: StudyConfig) -> None:
+        clusters = str(getattr(config, "clusters", "1"))
+        if not clusters.isdecimal() or int(clusters) == 1:
+            return
+        if config.method not in ("pgfl", "clusterfl"):
+            return
+        lost = [name for name, node in self.devices.items() if "cluster" not in node]
+        if lost:
+            self.problems.append(
+                f"clusters={clusters}: {', '.join(lost)} do not say in which they are; set cluster "
+                f"in their device.toml, or clusters=auto:{clusters}"
+            )
+
+    def _check_policies(self, config: StudyConfig) -> None:
+        from apps.common.guard import wish
+        from privacy.device.codes import PrivacyRefused
+        from privacy.device.policy import Policy
+
+        asked = wish(config)
+        for name, node in self.devices.items():
+            try:
+                Policy.from_node_config(node).permit_run(asked)
+            except PrivacyRefused as reason:
+                self.problems.append(f"{name} would refuse: {reason}")
+            except ValueError as error:
+                self.problems.append(f"{name}: {error}")
+
+    def _strict(self) -> list[str]:
+        """Return the devices that take part in private runs only."""
+        from privacy.device.policy import Policy
+
+        found = []
+        for name, node in self.devices.items():
+            try:
+                if Policy.from_node_config(node).modes == ("sound",):
+                    found.append(name)
+            except ValueError:
+                continue  # told by the check
+        return found
+
+    def _default(self, key: str, value: Any, why: str) -> None:
+        if key not in self.fitted.settings and value != self.defaults[key]:
+            self.fitted.settings[key] = value
+            self.fitted.chosen[key] = f"{key}={value} ({why})"
+
+    def _number(self, key: str, otherwise: int, *, default_only: bool = False) -> int:
+        found = self.fitted.settings.get(key, self.defaults[key])
+        if default_only:
+            found = self.defaults[key]
+        try:
+            return int(found)
+        except (TypeError, ValueError):
+            return otherwise  # building the config names it

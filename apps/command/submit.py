@@ -1,0 +1,136 @@
+"""``trellis deploy run``: settings that fit, one submission, its progress, its true end."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from apps.common.settings import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sim.federation.folder import Federation
+
+_ROUND = re.compile(r"round (\d+): \d+ clients answered.*change (\S+)")
+
+
+def act_run(options: argparse.Namespace, console: Console) -> int:
+    """Submit a study to a federation and follow it; 0 only where it completed.
+
+    Ctrl-C leaves the run going, and says how to follow it further and how to stop it: devices may
+    have spent part of their budgets on it already.
+    """
+    from apps.common.progress import LiveDisplay
+    from apps.common.runner import app_folder, make_run_config
+    from sim.federation.folder import Federation
+    from sim.federation.rehearsal import commands
+    from sim.run_config import check_run_config
+
+    from .fitting import fit
+    from .run import requested
+
+    federation = Federation.load(options.folder)
+    given, seed, _, out = requested(options)
+    fitted = fit(options.study, given, _node_configs(federation))
+    if fitted.chosen and options.resume is None:
+        _say(console, f"chosen for these devices: {', '.join(fitted.chosen.values())}")
+    config = make_run_config(
+        options.study, fitted.settings, seed=seed, resume=options.resume is not None
+    )
+    app = app_folder()
+    command = commands(federation)
+    out = out.resolve() if out else _new_folder(federation, options.study)
+    config |= {"out": str(out), "report": True, "devices": ",".join(federation.names)}
+    check_run_config(app, config)
+    run_id = command.submit(app, config)
+    _say(console, f"run {run_id} of {options.study} was submitted; its folder: {out}")
+    rounds = int(config[f"{options.study}.rounds"])
+    try:
+        with LiveDisplay(console) as display:
+            show_line = _reader(options.study, rounds, display, console)
+            ended = command.follow(run_id, timeout=math.inf, on_log=show_line)
+    except KeyboardInterrupt:
+        home = command.home
+        _say(console, f"run {run_id} goes on without this command. To follow it, or to stop it:")
+        _say(console, f"  FLWR_HOME={home} flwr log {run_id} trellis --stream")
+        _say(console, f"  FLWR_HOME={home} flwr stop {run_id} trellis")
+        return 130
+    return _report(options, console, out, ended)
+
+
+def _report(options: argparse.Namespace, console: Console, out: Path, ended: Any) -> int:
+    """Say how a run ended and where its result is."""
+    from apps.common.results import RunResult
+    from sim.flwr_command import tail
+
+    from .run import show
+
+    try:
+        result = RunResult.load(out)
+    except (OSError, ValueError, KeyError):
+        result = None  # on the SuperLink's machine, or ended before it wrote anything
+    if ended.ok:
+        if result is not None:
+            show(console, [result])
+        else:
+            _say(console, f"completed; the result is on the SuperLink's machine, in {out}")
+        return 0
+    why = f": {ended.details}" if ended.details else ""
+    _say(console, f"run {ended.run_id} ended as {ended.status}{why}")
+    for note in result.notes if result is not None else tail(ended.log).splitlines():
+        _say(console, f"  {note}")
+    if result is not None:
+        go_on = f"trellis deploy run {options.folder} {options.study} --resume {out}"
+        _say(console, f"once that is mended, go on with: {go_on}")
+    return 1
+
+
+def _reader(study: str, rounds: int, display: Any, console: Console) -> Callable[[str], None]:
+    """Return what makes progress of the lines of a run's log."""
+
+    def read(line: str) -> None:
+        if found := _ROUND.search(line):
+            row = {"round": float(found[1]), "change": float(found[2])}
+            display(study, rounds, row)
+        elif line.lstrip().startswith(("WARNING", "ERROR")):
+            _say(console, line.strip())
+
+    return read
+
+
+def _node_configs(federation: Federation) -> dict[str, dict[str, Any]]:
+    """Return the node config of every device, as far as its folder is still here."""
+    from sim.federation.device import Device
+    from sim.federation.folder import FederationError
+
+    found: dict[str, dict[str, Any]] = {}
+    for number, name in enumerate(federation.names):
+        try:
+            found[name] = dict(Device.load(federation.device(name)).node)
+        except FederationError:
+            # Its owner has it: then only its place is known, as this federation was made.
+            found[name] = {"partition-id": number, "num-partitions": len(federation.names)}
+    return found
+
+
+def _new_folder(federation: Federation, study: str) -> Path:
+    """Make and return the first folder ``runs/STUDY-N`` that is not there yet."""
+    for number in range(1, 100_000):
+        folder = federation.folder / "runs" / f"{study}-{number}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise ConfigError(f"{federation.folder / 'runs'} is full; give --out")
+
+
+def _say(console: Console, text: str) -> None:
+    # Texts from a run are data: no markup, no control characters of theirs.
+    shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+    console.print(shown, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,120 @@
+"""What a federation's folder holds, and where.
+
+- ``federation.toml``: the description: names, address, port, whether with TLS
+- ``ca/``: the certificate authority's private key; no machine needs it
+- ``server/``: for the machine of the SuperLink
+- ``operator/``: for who submits runs: Flower's config.toml, the devices' public keys
+- ``devices/NAME/``: for one device: everything it needs, and nothing of the others
+- ``rehearsal/``: processes on this machine, their logs
+- ``runs/``: what ``trellis deploy run`` leaves
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim.run_config import Scalar, toml
+
+DESCRIPTION = "federation.toml"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class FederationError(RuntimeError):
+    """A federation's folder that cannot be used, or something in it that does not work."""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """One federation, as its folder describes it.
+
+    Attributes
+    ----------
+    folder : absolute
+    names : of the devices, in the order of their partitions
+    host : name or address by which devices and operator reach the SuperLink
+    port : of the SuperLink
+    tls : whether with TLS and authenticated devices
+    """
+
+    folder: Path
+    names: tuple[str, ...]
+    host: str
+    port: int
+    tls: bool
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise FederationError("a federation needs at least one device")
+        for name in self.names:
+            if not _NAME.fullmatch(name):
+                raise FederationError(
+                    f"{name!r} is no name for a device: letters, digits, . _ and -, 63 at most, a "
+                    "letter or digit first"
+                )
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+            raise FederationError(f"{twice[0]!r} is the name of two devices")
+        if not 0 < self.port < 65536:
+            raise FederationError(f"port={self.port}: must be from 1 to 65535")
+
+    @classmethod
+    def load(cls, folder: Path) -> Federation:
+        """Read the description in ``folder``.
+
+        Raises
+        ------
+        FederationError
+            Where there is none, or it cannot be used.
+        """
+        folder = folder.resolve()
+        path = folder / DESCRIPTION
+        try:
+            found = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise FederationError(
+                f"{folder}: no federation here; make one: trellis deploy init {folder} --clients 3"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise FederationError(f"{path}: cannot be read ({error})") from None
+        try:
+            names = tuple(str(found["names"]).split(","))
+            host, port, tls = str(found["host"]), int(found["port"]), found["tls"] is True
+        except (KeyError, TypeError, ValueError) as error:
+            raise FederationError(f"{path}: {error} is missing or wrong") from None
+        return cls(folder, names, host, port, tls)
+
+    def description(self) -> str:
+        """Return the text of `DESCRIPTION`."""
+        settings: dict[str, Scalar] = {
+            "names": ",".join(self.names),
+            "host": self.host,
+            "port": self.port,
+            "tls": self.tls,
+        }
+        return "# Made by trellis deploy init.\n" + toml(settings)
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the SuperLink, as devices use it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def here(self) -> str:
+        """``host:port`` of the SuperLink for who is on its machine."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def certificate(self) -> Path | None:
+        """The CA's certificate; None without TLS."""
+        return self.folder / "operator" / "ca.crt" if self.tls else None
+
+    def device(self, name: str) -> Path:
+        """Return the folder of one device."""
+        return self.folder / "devices" / name
+
+    def public_key(self, name: str) -> Path:
+        """Return the file of the key by which the SuperLink knows a device."""
+        return self.folder / "operator" / "keys" / f"{name}.pub"

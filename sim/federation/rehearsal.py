@@ -1,0 +1,327 @@
+"""A federation's processes on this machine: start, look, stop.
+
+They outlive the command that started them. Each carries the federation's folder in its environment
+(`sim.processes.MARK`), and a record tells process id and start time: stopping finds exactly them,
+by process id, also where the command that started them was killed, and never a stranger that came
+to have the same id.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sim.flwr_command import CONNECTION, FlwrCommand, connection_toml, plain, tail
+from sim.processes import (
+    HAS_PROC,
+    MARK,
+    descendants,
+    flower_environment,
+    marked,
+    started_at,
+    stop_all,
+    uninterrupted,
+)
+from sim.reach import reach
+
+from .folder import Federation, FederationError
+
+logger = logging.getLogger("trellis.flower")
+
+SERVER = "server"
+_AGAIN = "5"  # seconds until a device that ended is started again
+_NODE_ID = re.compile(r"SuperNode ID: (\d+)")
+_PART = "TRELLIS_FEDERATION_PART"
+
+
+@dataclass(frozen=True)
+class DeviceStatus:
+    """What is known of one device.
+
+    Attributes
+    ----------
+    name : of the device
+    node : Flower's number; empty where it has none yet
+    status : ``online``, ``offline``, ``registered`` (never seen) or ``unknown``
+    since : when that began, as the SuperLink tells it
+    process : its process here; 0 where none runs
+    """
+
+    name: str
+    node: str
+    status: str
+    since: str
+    process: int
+
+
+class Rehearsal:
+    """The processes of a federation on this machine.
+
+    Parameters
+    ----------
+    federation : its folder has a place ``rehearsal/`` for the record and the logs
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        self.folder = federation.folder / "rehearsal"
+        self.command = FlwrCommand(self._environment)
+
+    # --- what runs ---------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether the SuperLink of this folder runs here."""
+        return SERVER in self.processes()
+
+    def processes(self) -> dict[str, int]:
+        """Return the living processes of the record, by name."""
+        ours = self._marked() if HAS_PROC else None
+        return {
+            name: int(pid)
+            for name, (pid, began) in self._record().items()
+            if began == started_at(int(pid)) and (ours is None or int(pid) in ours)
+        }
+
+    def log(self, name: str) -> str:
+        """Return what the process called ``name`` has written since it was last started."""
+        try:
+            text = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        return plain(text)
+
+    def status(self) -> list[DeviceStatus]:
+        """Return what the SuperLink says of every device, by name."""
+        nodes = {row["node-id"]: row for row in self.command.ask("supernode", "list")["nodes"]}
+        numbers, processes = self.node_numbers(), self.processes()
+        found = []
+        for name in self.federation.names:
+            row = nodes.get(numbers.get(name, ""), {})
+            status = str(row.get("status", "unknown"))
+            since = row.get("online-at" if status == "online" else "offline-at", "")
+            since = "" if since == "N/A" else since
+            number = numbers.get(name, "") if row else ""
+            found.append(DeviceStatus(name, number, status, since, processes.get(name, 0)))
+        return found
+
+    def node_numbers(self) -> dict[str, str]:
+        """Return Flower's number of every device: as registered, or as its log here says."""
+        if self.federation.tls:
+            return _read(self._numbers_file())
+        found = {name: _NODE_ID.findall(self.log(name)) for name in self.federation.names}
+        return {name: numbers[-1] for name, numbers in found.items() if numbers}
+
+    # --- starting ----------------------------------------------------------------------------
+
+    def up(self, *, timeout: float = 180.0, say: Callable[[str], None] = logger.info) -> None:
+        """Start what does not run yet, register the devices, wait until all are online.
+
+        Raises
+        ------
+        FederationError
+            Where something does not start; what runs then goes on, for a look at its log.
+        """
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        federation = self.federation
+        config = connection_toml(federation.here, federation.certificate)
+        (self.folder / "config.toml").write_text(config, encoding="utf-8")
+        deadline = time.monotonic() + timeout
+        if not self.running:
+            found = reach(federation.here, None, 1.0)
+            if found.there:
+                raise FederationError(
+                    f"port {federation.port} is taken by another process; stop that, or make the "
+                    "federation with another --port"
+                )
+            self._start(SERVER, federation.folder / SERVER / "start.sh")
+        self._wait_for_superlink(deadline)
+        say(f"SuperLink: {federation.here}")
+        if federation.tls:
+            register(federation, self.command, self._numbers_file(), say)
+        for name in federation.names:
+            if name not in self.processes():
+                self._start(
+                    name, federation.device(name) / "start.sh", "--superlink", federation.here
+                )
+        self._wait_for_devices(deadline, timeout, say)
+
+    def _start(self, name: str, script: Path, *arguments: str) -> None:
+        environment = self._environment() | {
+            "TRELLIS_BIND": "127.0.0.1",  # a rehearsal is for this machine only
+            "TRELLIS_AGAIN": _AGAIN,
+            "TRELLIS_DATABASE": str(self.folder / "superlink.db"),
+            _PART: SERVER if name == SERVER else "device",
+        }
+        del environment["FLWR_HOME"]  # each has its own, in its folder
+        with (self.folder / f"{name}.log").open("wb") as output:
+            process = subprocess.Popen(
+                ["/bin/sh", str(script), *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        record = self._record() | {name: [str(process.pid), started_at(process.pid)]}
+        _write(self.folder / "processes.json", record)
+
+    def _wait_for_superlink(self, deadline: float) -> None:
+        federation = self.federation
+        while not (found := reach(federation.here, federation.certificate, 1.0)).ok:
+            if not self.running or time.monotonic() > deadline:
+                end = tail(self.log(SERVER))
+                raise FederationError(f"the SuperLink does not answer: {found.words}\n{end}")
+            time.sleep(0.2)
+
+    def _wait_for_devices(
+        self, deadline: float, timeout: float, say: Callable[[str], None]
+    ) -> None:
+        told: set[str] = set()
+        while True:
+            status = self.status()
+            online = {device.name for device in status if device.status == "online"}
+            for name in sorted(online - told):
+                say(f"online: {name}")
+            told |= online
+            missing = [name for name in self.federation.names if name not in online]
+            if not missing:
+                return
+            running = self.processes()
+            gone = [name for name in missing if name not in running]
+            if gone or time.monotonic() > deadline:
+                why = "ended" if gone else f"not online after {timeout:g} s"
+                first = gone[0] if gone else missing[0]
+                raise FederationError(
+                    f"{', '.join(gone or missing)}: {why}; the log of {first} ends with\n"
+                    f"{tail(self.log(first), 12)}"
+                )
+            time.sleep(0.5)
+
+    # --- stopping ----------------------------------------------------------------------------
+
+    def down(self) -> int:
+        """Stop every process of this folder; return how many there were.
+
+        Raises
+        ------
+        FederationError
+            Where some could not be stopped.
+        """
+        before: set[int] = set()
+
+        def living(known: set[int]) -> set[int]:
+            found = self._living(known)
+            before.update(found)
+            return found
+
+        with uninterrupted():
+            # Devices first: each then tells the SuperLink that it leaves, and may come back at
+            # once. Otherwise it would be taken for online for another minute.
+            stop_all(lambda known: living(known) & self._devices(known), 10.0)
+            left = stop_all(living)
+        if left:
+            raise FederationError(f"could not be stopped: processes {sorted(left)}")
+        (self.folder / "processes.json").unlink(missing_ok=True)
+        return len(before)
+
+    def _living(self, known: set[int]) -> set[int]:
+        _reap(known)
+        if HAS_PROC:
+            # What runs an app hides its environment, also from its owner; its parents do not.
+            return descendants(self._marked() | known)
+        return descendants(set(self.processes().values()) | known)
+
+    def _devices(self, known: set[int]) -> set[int]:
+        """Return the processes of devices."""
+        if HAS_PROC:
+            return descendants(self._marked() & marked(f"{_PART}=device") | known)
+        roots = {pid for name, pid in self.processes().items() if name != SERVER}
+        return descendants(roots | known)
+
+    def _marked(self) -> set[int]:
+        return marked(f"{MARK}={self.federation.folder}") - {os.getpid()}
+
+    def _environment(self) -> dict[str, str]:
+        return flower_environment(self.folder) | {MARK: str(self.federation.folder)}
+
+    def _numbers_file(self) -> Path:
+        # A rehearsal has a database of its own, and so numbers of its own.
+        place = self.folder if self.running else self.federation.folder / "operator"
+        return place / "nodes.json"
+
+    def _record(self) -> dict[str, Any]:
+        return _read(self.folder / "processes.json")
+
+
+def register(
+    federation: Federation, command: FlwrCommand, file: Path, say: Callable[[str], None]
+) -> None:
+    """Tell a SuperLink the devices' keys, each by its name and once; note their numbers."""
+    rows = command.ask("supernode", "list")["nodes"]
+    known = {row["node-id"] for row in rows if row["status"] != "unregistered"}
+    numbers = _read(file)
+    for name in federation.names:
+        if numbers.get(name) in known:
+            continue
+        key = str(federation.public_key(name))
+        answer = command.ask("supernode", "register", key, CONNECTION, "--name", name)
+        numbers[name] = str(answer["node-id"])
+        _write(file, numbers)
+        say(f"registered: {name}")
+
+
+def register_for_real(federation: Federation, say: Callable[[str], None]) -> None:
+    """Tell the federation's SuperLink, wherever it runs, the devices' keys."""
+    if not federation.tls:
+        raise FederationError("without TLS devices have no keys; make the federation with --tls")
+    rehearsal = Rehearsal(federation)
+    register(federation, commands(federation), rehearsal._numbers_file(), say)
+
+
+def commands(federation: Federation) -> FlwrCommand:
+    """Return the ``flwr`` command for a federation: of its rehearsal where that runs."""
+    rehearsal = Rehearsal(federation)
+    if rehearsal.running:
+        return rehearsal.command
+    home = federation.folder / "operator"
+    # Anew: the folder may have been moved, and Flower wants the certificate's absolute path.
+    config = connection_toml(federation.address, federation.certificate)
+    (home / "config.toml").write_text(config, encoding="utf-8")
+    found = reach(federation.address, federation.certificate)
+    if not found.ok:
+        raise FederationError(
+            f"{found.words}; for a rehearsal on this machine: trellis deploy up {federation.folder}"
+        )
+    return FlwrCommand(lambda: flower_environment(home))
+
+
+def _reap(pids: set[int]) -> None:
+    """Take note of the end of those that are children of ours: a zombie still counts as alive."""
+    for pid in pids:
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            continue
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    os.replace(partial, path)
