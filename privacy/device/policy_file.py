@@ -100,7 +100,10 @@ KEYS: dict[str, Callable[[Any], str]] = {
 # A node config with one of these is a device's, whatever else it says.
 OWNER_KEYS = frozenset({"policy", "policy-file", *KEYS})
 # What a node config may hold besides; only to tell typing errors from other keys.
-_OTHERS = ("data-path", "state-path", "name", "partition-id", "num-partitions", "simulation")
+_OTHERS = (
+    *("data-path", "state-path", "name", "server-name"),
+    *("partition-id", "num-partitions", "simulation"),
+)
 
 
 def check(key: str, value: Any) -> None:
