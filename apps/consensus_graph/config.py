@@ -92,11 +92,6 @@ class ConsensusGraphConfig(StudyConfig):
             )
 
         self._check_one_exchange()
-        if self.held_out and not self.sums:
-            raise ConfigError(
-                f"held-out={self.held_out}: the score is a noisy sum; it needs privacy='sound' "
-                "with release='sum' and method='fedgl' or 'fedavg'"
-            )
 
     def _check_one_exchange(self) -> None:
         rounds = self.local_steps or self.sample or self.norm_bound or self.robust != "none"

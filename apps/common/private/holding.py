@@ -9,12 +9,14 @@ records, and no server knows them or chooses them by the seed.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.node import Node
 from apps.common.seeds import generator
-from apps.common.tables import DataError
+from apps.common.tables import DataError, Table
 from privacy.mechanisms.noise import device_secret, release_noise
 
 Rows = NDArray[np.bool_]
@@ -33,6 +35,14 @@ def held_out_rows(count: int, number: int, node: Node, seed: int) -> Rows:
     if node.simulated:
         return drawn_rows(count, number, generator(seed, "held out"))
     return drawn_rows(count, number, own_places(node, count))
+
+
+def split(table: Table, number: int, node: Node, seed: int) -> tuple[Table, NDArray[np.float64]]:
+    """Return the records of a table to learn from, and the values (number, d) of those held out."""
+    out = held_out_rows(len(table.values), number, node, seed)
+    if not out.any():
+        return table, table.values[:0]
+    return replace(table, values=table.values[~out]), table.values[out]
 
 
 def own_places(node: Node, count: int) -> np.random.Generator:

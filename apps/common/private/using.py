@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.tables import DataError, read_table
+from apps.common.tables import DataError, read_table, read_with_gaps
 
 Array = NDArray[np.float64]
 
@@ -33,19 +33,22 @@ class NewTable:
     notes: list[str] = field(default_factory=list)
 
 
-def new_table(path: Path, variables: Sequence[str], targets: str | None = None) -> NewTable:
+def new_table(
+    path: Path, variables: Sequence[str], targets: str | None = None, *, gaps: bool = False
+) -> NewTable:
     """Read a csv or npz with the columns that a result was learned from, in any order.
 
     Parameters
     ----------
     targets : the column (in npz the array) with targets, which need not be there
+    gaps : whether cells may be missing; they are nan
 
     Raises
     ------
     DataError
         For a file that cannot be read, and one that lacks a variable; names them.
     """
-    table = read_table(path)
+    table = read_with_gaps(path) if gaps else read_table(path)
     places = {name: place for place, name in enumerate(table.columns)}
     if missing := [name for name in variables if name not in places]:
         raise DataError(

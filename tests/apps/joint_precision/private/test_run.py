@@ -57,13 +57,6 @@ def test_what_a_sum_cannot_do_is_refused(settings, message):
         JointPrecisionConfig(**{"privacy": "sound", "release": "sum", **settings})
 
 
-def test_held_out_samples_need_a_sum():
-    with pytest.raises(ConfigError, match=r"held-out=0\.2: scores the consensus"):
-        JointPrecisionConfig(held_out=0.2)
-    with pytest.raises(ConfigError, match=r"held-out=0\.2: scores the consensus"):
-        JointPrecisionConfig(held_out=0.2, privacy="sound", release="each")
-
-
 def test_a_run_makes_a_consensus_and_every_clients_own_graph():
     result = run(STUDY, SUMMED)
     assert result.arrays["sparse"].shape == (6, 9, 9)
