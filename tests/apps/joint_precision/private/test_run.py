@@ -171,7 +171,7 @@ def test_devices_keep_their_own_graphs_and_send_none(tmp_path):
     for name in "abcd":
         (kept,) = (tmp_path / f"s-{name}" / "results").iterdir()
         assert {path.name for path in kept.iterdir()} == {
-            "result.npz", "graph.graphml", "edges.csv", "result.html",
+            "result.npz", "model.json", "graph.graphml", "edges.csv", "result.html",
         }  # fmt: skip
         with np.load(kept / "result.npz") as own:
             assert own["sparse"].shape == (5, 5)
