@@ -19,7 +19,7 @@ from strategies.cluster_admm.summed import SummedClusters, SumTask
 from strategies.core.secure import SecureSum
 
 from .config import ONE_TASK, ClusterAdmmConfig
-from .data import held_out_rows
+from .data import held_out_count
 from .private.moments import LABEL_SCALE
 from .private.scales import PLACES, ROWS, scales_in
 from .private.score import SIZE, score_of
@@ -85,7 +85,7 @@ def build_sums(
     """Return the strategy of a run with ``release = "sum"``."""
 
     def taught(count: int) -> int:
-        return count - int(held_out_rows(count, config.held_out).sum())
+        return count - held_out_count(count, config.held_out)
 
     task = SumTask(
         topology=build_topology(config, seed),

@@ -21,7 +21,8 @@ for this run only: another run, other settings or a changed file are read anew.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 from apps.common.enrolment import enrolment, introduction
 from apps.common.memory import Memory
 from apps.common.node import Node
+from apps.common.private.holding import held_out_rows as rows_to_score
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal, personal
 from apps.server_graph.data import Samples
@@ -40,11 +42,10 @@ from strategies.core import wire
 from strategies.core.robust import clipped
 
 from .config import ClusterAdmmConfig
-from .data import client_table, cluster_of, held_out_rows, server_of
+from .data import client_table, cluster_of, held_out_count, held_out_rows, server_of
 from .exactness import permit_scales, permit_step
 from .private.budget import SCALES, SCORES, TEACHES, scales_ratio, scoring_ratio, teaching_ratio
 from .private.moments import SENSITIVITY, Question, moments
-from .private.own import own_model
 from .private.scales import SENSITIVITY as SCALES_SENSITIVITY
 from .private.scales import scale_counts
 from .private.score import SENSITIVITY as SCORE_SENSITIVITY
@@ -52,6 +53,9 @@ from .private.score import score_terms
 from .problem import mean_losses
 from .release import bounded, permit_losses, release_model, sensitivity
 from .steps import Step, SureStep, primal_step
+
+if TYPE_CHECKING:
+    from apps.common.private.measures import Scores
 
 app = ClientApp()
 
@@ -65,12 +69,22 @@ _MOST_STEPS_KEPT = 8  # a server that changes rho every round must not fill the 
 
 @dataclass(frozen=True)
 class _Client:
-    """One client, ready to answer; ``steps`` by (rho, share, held_out)."""
+    """One client, ready to answer; ``steps`` by (rho, share, held_out).
+
+    ``held`` (n,) are the samples that no step sees: they score the result.
+    """
 
     node: Node
     samples: Samples
     policy: Policy
+    held: NDArray[np.bool_]
     steps: dict[tuple[float, float, float], Step] = field(default_factory=dict)
+
+    @cached_property
+    def learning(self) -> tuple[Array, Array]:
+        """X and y of the samples that are learned from."""
+        X, y = self.samples.X, self.samples.y
+        return (X[~self.held], y[~self.held]) if self.held.any() else (X, y)
 
 
 def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
@@ -81,7 +95,9 @@ def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
     if config.finds_clusters and not config.sums:
         permit_losses(config)  # at enrolment, and not in the first round that asks
     node = Node.of(context)
-    return _Client(node, client_table(config, seed, node), policy)
+    samples = client_table(config, seed, node)
+    number = held_out_count(len(samples.y), config.scored_share)
+    return _Client(node, samples, policy, rows_to_score(len(samples.y), number, node, seed))
 
 
 _memory = Memory(ClusterAdmmConfig, _read)
@@ -119,7 +135,7 @@ def train(message: Message, context: Context) -> Message:
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"the server's share={share}: must be from 0 to 1")
     held_out = _number(order, "held_out", 0.0)
-    count = int(np.count_nonzero(~held_out_rows(len(client.samples.y), held_out)))
+    count = int(np.count_nonzero(~held_out_rows(len(client.learning[1]), held_out)))
     permit_step(
         *(run.config, count, size, rho, share),
         float(np.linalg.norm(v)),
@@ -159,7 +175,7 @@ def losses(message: Message, context: Context) -> Message:
     size = client.samples.X.shape[1]
     rows = models.shape[0] if models.ndim == 2 else run.config.cluster_count
     wire.check_reals(models, "the server's models", (rows, size))
-    X, y = client.samples.X, client.samples.y
+    X, y = client.learning
     fraction = _number(_order(message), "held_out", 0.0)
     if fraction > 0.0:
         held = held_out_rows(len(y), fraction)
@@ -179,9 +195,8 @@ def summands(message: Message, context: Context) -> Summands:
         raise PrivacyRefused("release='each': such a run has no sums")
     models = _models(message, config, client)
     cluster = _slot(run.config, run.seed, client, context)
-    held = held_out_rows(len(client.samples.y), config.held_out)
     server_round, asked = int(_number(order, "round")), order.get("ask")
-    X, y = client.samples.X[~held], client.samples.y[~held]
+    X, y = client.learning
     if asked == "scales" and config.find_clips:
         return noisy(
             *(context, config, {"scales": scale_counts(config.loss, X, y)}),
@@ -191,7 +206,7 @@ def summands(message: Message, context: Context) -> Summands:
             server_round=server_round,
         )
     if asked == "score" and config.held_out:
-        X, y = client.samples.X[held], client.samples.y[held]
+        X, y = client.samples.X[client.held], client.samples.y[client.held]
         width = _between(order, "width", *_SCALES)
         return noisy(
             *(context, config, {"score": score_terms(config.loss, X, y, models[cluster], width)}),
@@ -224,16 +239,30 @@ register(app, summands)
 
 @personal(app)
 def own(message: Message, context: Context) -> Personal:
-    """Return this client's own model, from its raw samples and the clusters' private models."""
+    """Return what this client is left with: a model of its own, or its cluster's."""
+    # Late: no other message needs these.
+    from apps.common.private.measures import THIS
+
+    from .owner.result import description, from_server, held_out_scores, in_words
+    from .private.own import own_model
+
     run, client = _memory.run(context), _memory.client(context)
     config, samples = run.config, client.samples
     if not config.at_home:
-        raise PrivacyRefused("personal='server': such a run leaves nothing on devices")
+        model = _arrays(message, "model")
+        wire.check_reals(model, "the server's model", (samples.X.shape[1],))
+        place = int(_number(_order(message), "cluster"))
+        return from_server(config.loss, model, place, samples, client.held, config.ridge)
     models = _models(message, config, client)
     pulls = _arrays(message, "pulls")
     wire.check_reals(pulls, "the server's pulls", (len(models),))
     cluster = _slot(config, run.seed, client, context)
-    found = own_model(config.loss, samples.X, samples.y, models, pulls, cluster, config.ridge)
+    found = own_model(config.loss, *client.learning, models, pulls, cluster, config.ridge)
+
+    def scores() -> Scores:
+        kept = {THIS: found.model, "the cluster's model": models[found.cluster]}
+        return held_out_scores(config.loss, kept, samples, client.held, config.ridge)
+
     choice = np.array([found.cluster, found.scale, found.pull])
     return Personal(
         {"model": found.model, "choice": choice, "cluster_model": models[found.cluster]},
@@ -246,6 +275,11 @@ def own(message: Message, context: Context) -> Personal:
             "the same, learning alone": found.alone,
             "the same, the cluster's model as it is": found.cluster_loss,
         },
+        words=in_words(
+            config.loss, samples.X.shape[1], "your own, pulled towards that of your cluster"
+        ),
+        model=description(config.loss),
+        scores=scores if client.held.any() else None,
     )
 
 
@@ -269,8 +303,9 @@ def _step(
     key = (rho, share, held_out)
     known = client.steps.get(key)
     if known is None:
-        kept = ~held_out_rows(len(client.samples.y), held_out)
-        X, y = bounded(config, client.samples.X[kept], client.samples.y[kept])
+        X, y = client.learning
+        kept = ~held_out_rows(len(y), held_out)
+        X, y = bounded(config, X[kept], y[kept])
         make = SureStep if config.privacy == "sound" else primal_step
         known = make(config.loss, X, y, config.ridge, share, rho)
         if len(client.steps) >= _MOST_STEPS_KEPT:

@@ -133,6 +133,14 @@ class ClusterAdmmConfig(StudyConfig):
         return self.sums
 
     @property
+    def scored_share(self) -> float:
+        """The share of its samples that a client keeps to score the result.
+
+        Where Q is chosen, ``held-out`` is for that, and the result is learned from all.
+        """
+        return 0.0 if len(self.candidates) > 1 and not self.sums else self.held_out
+
+    @property
     def exchange_count(self) -> int:
         """Return how many noisy sums teach the models."""
         return self.exchanges or (4 if self.loss == "ridge" else 1)

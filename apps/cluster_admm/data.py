@@ -122,16 +122,25 @@ def cluster_of(config: ClusterAdmmConfig, seed: int, node: Node, context: Contex
     return 0
 
 
-def held_out_rows(count: int, fraction: float) -> NDArray[np.bool_]:
-    """Return which of ``count`` rows are held out: evenly spaced, at least 1, never all.
+def held_out_count(count: int, fraction: float) -> int:
+    """Return how many of ``count`` rows are held out: at least 1, never all.
 
     One row cannot be split: none is held out then. ``fraction = 0`` holds nothing out.
     """
     if not 0.0 <= fraction < 1.0:
         raise ValueError(f"held-out fraction {fraction}: at least 0 and below 1")
+    if fraction == 0.0 or count < 2:
+        return 0
+    return min(max(round(fraction * count), 1), count - 1)
+
+
+def held_out_rows(count: int, fraction: float) -> NDArray[np.bool_]:
+    """Return which of ``count`` rows are left out to choose Q by: `held_out_count`, evenly spaced.
+
+    Those that score the result are others, see `apps.common.private.holding`.
+    """
     held = np.zeros(count, dtype=np.bool_)
-    if fraction > 0.0 and count > 1:
-        number = min(max(round(fraction * count), 1), count - 1)
+    if number := held_out_count(count, fraction):
         # Spread over the file, which may be sorted; no draw, so that every runtime agrees.
         held[(np.arange(number) * count + count // 2) // number] = True
     return held

@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from flwr.app import Context
+from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
@@ -19,7 +19,9 @@ from strategies.cluster_admm.search import agreement
 from strategies.cluster_admm.selection import ClusterSelection
 from strategies.cluster_admm.strategy import ClusterAdmm
 from strategies.cluster_admm.summed import SummedClusters
+from strategies.core import wire
 from strategies.core.base import Client
+from strategies.core.deliver import deliver
 
 from .build import build_strategy, build_sums
 from .config import ClusterAdmmConfig
@@ -32,6 +34,8 @@ from .report.page import export_graphs, sections
 log = logging.getLogger("trellis.run")
 
 app = ServerApp()
+
+Models = NDArray[np.float64]
 
 
 @app.main()
@@ -52,7 +56,18 @@ def main(grid: Grid, context: Context) -> None:
         names = [client.name for client in strategy.clients]
         run.result.ledger = run.ledger.report(names, statement(config))
         _fill(run.result, strategy, _truth(config, run.seed, strategy.clients))
+        _deliver(strategy, grid, client_models(strategy))
     run.write_report(sections, export_graphs)
+
+
+def _deliver(strategy: ClusterAdmm | SummedClusters, grid: Grid, models: Models) -> None:
+    """Send every device the model (d,) of its cluster and the cluster's number."""
+
+    def content(client: int) -> RecordDict:
+        order = ConfigRecord({"cluster": int(strategy.groups[client])})
+        return RecordDict({"arrays": wire.record({"model": models[client]}), "order": order})
+
+    deliver(strategy, grid, content)
 
 
 def _by_sums(run: StudyRun[ClusterAdmmConfig], grid: Grid) -> None:
@@ -67,6 +82,8 @@ def _by_sums(run: StudyRun[ClusterAdmmConfig], grid: Grid) -> None:
         _fill_sums(run.result, config, strategy, _truth(config, run.seed, strategy.clients))
         for note in run.result.notes:
             log.warning(note)
+        if not config.at_home:
+            _deliver(strategy, grid, strategy.releases.models[strategy.groups])
     run.write_report(sections, export_graphs)
 
 

@@ -90,6 +90,11 @@ def simulate(config: ClusterAdmmConfig, seed: int) -> Simulation:
         raise ConfigError(
             f"clusters={config.clusters!r}: finding clusters takes messages; set their number"
         )
+    if config.held_out:
+        raise ConfigError(
+            f"held-out={config.held_out}: it scores results on devices, and here there are none; "
+            "set held-out=0"
+        )
     truth = synthetic_truth(config, seed)
     graph = build_topology(config, seed)
     if config.method == "local":

@@ -160,7 +160,7 @@ def _difference(wanted: list[str], columns: list[str]) -> str:
 def _policy(device: Device) -> Iterator[Finding]:
     from privacy.device.policy_file import PolicyError, whole_config
 
-    from .device import in_words
+    from .device.policy import in_words
 
     try:
         lines = in_words(whole_config(device.node))

@@ -55,6 +55,7 @@ def guarded(message: Message, context: Context, answer: Answer) -> Message:
         study=str(context.run_config.get("study", "")),
         kind=metadata.message_type,
         message=metadata.message_id,
+        server=str(context.node_config.get("server-name", "")),
     )
     task = _Task(message, context)
     with log.working_on(occasion):

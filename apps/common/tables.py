@@ -109,6 +109,19 @@ def read_table(path: Path) -> Table:
     return Table(values, columns, str(path))
 
 
+def read_with_gaps(path: Path) -> Table:
+    """Read a file in which cells may be missing: they, and what is no finite number, are nan.
+
+    Raises
+    ------
+    DataError
+        For a file that cannot be read at all, see `read_tolerantly`.
+    """
+    values, columns = _read(path, tolerant=True)
+    values[~np.isfinite(values)] = np.nan
+    return Table(values, columns, str(path))
+
+
 def read_tolerantly(path: Path, *, rows: int = 2, columns: int = 2) -> Table:
     """Read a client's file so that no record decides whether it can be read.
 

@@ -36,6 +36,7 @@ from strategies.core.robust import clipped
 from .config import ConsensusGraphConfig
 from .data import client_table
 from .private.device import check_budget, own_graph, sum_of
+from .private.score import split
 from .problem import Vector, node_count, objective
 from .release import load_momentum, paper_noise, release_statistic, save_momentum
 from .solver import accelerated_steps, solve
@@ -69,13 +70,17 @@ def train(message: Message, context: Context) -> Message:
 
 @enrolment(app, opening=train)
 def enrol(message: Message, context: Context) -> Message:
-    """Tell who this client is: name, number of signals, names of the variables."""
+    """Tell who this client is: name, number of signals, names of the variables.
+
+    Where no score is made of held-out signals in a sum, those that are learned from count.
+    """
     config = ConsensusGraphConfig.from_run_config(context.run_config)
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = permitted(config, node, context)
     table = client_table(config, seed, node)
     check_budget(config, node, policy)
     if not (config.sums or config.at_home):
+        table, _ = split(table, config.held_out, node, seed)
         # While the data is at hand: no later message needs to read it.
         release_statistic(config, seed, node, table, policy).keep(context.state)
     return introduction(message, node, int(table.values.shape[0]), table.columns)
@@ -177,7 +182,8 @@ def _statistic(config: ConsensusGraphConfig, context: Context) -> Statistic:
         return Statistic.from_records(context.state)
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = permitted(config, node, context)
-    statistic = release_statistic(config, seed, node, client_table(config, seed, node), policy)
+    table, _ = split(client_table(config, seed, node), config.held_out, node, seed)
+    statistic = release_statistic(config, seed, node, table, policy)
     statistic.keep(context.state)
     return statistic
 

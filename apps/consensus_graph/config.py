@@ -100,11 +100,6 @@ class ConsensusGraphConfig(StudyConfig):
             )
 
         self._check_one_exchange()
-        if self.held_out and not self.sums:
-            raise ConfigError(
-                f"held-out={self.held_out}: the score is a noisy sum; it needs privacy='sound' "
-                "with release='sum' and method='fedgl' or 'fedavg'"
-            )
 
     def _check_one_exchange(self) -> None:
         self.one_of("acceleration", ("auto", "off"))

@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from apps.common.metrics import EDGE_THRESHOLD, LOOSE_EDGE_THRESHOLD, matthews, relative_error
@@ -19,7 +19,9 @@ from strategies.consensus_graph.exact import ReleasedStatistics
 from strategies.consensus_graph.foresight import ForeseenConsensus
 from strategies.consensus_graph.private import AloneAtHome, PrivateConsensus, Shared
 from strategies.consensus_graph.strategy import ConsensusGraph
+from strategies.core import wire
 from strategies.core.base import Client
+from strategies.core.deliver import deliver
 from strategies.core.secure import SecureSum
 
 from .config import ConsensusGraphConfig
@@ -67,7 +69,21 @@ def main(grid: Grid, context: Context) -> None:
         names = [client.name for client in strategy.clients]
         run.result.ledger = run.ledger.report(names, statement(config))
         _fill(run.result, strategy, _truth(config, run.seed, strategy))
+        if not config.at_home:
+            _deliver(strategy, grid, shared=config.method != "igl")
     run.write_report(sections, export_graphs)
+
+
+def _deliver(strategy: Strategy, grid: Grid, *, shared: bool) -> None:
+    """Send every device its own graph and, where there is one, the consensus."""
+
+    def content(client: int) -> RecordDict:
+        arrays = {"weights": strategy.weights[client]}
+        if shared:
+            arrays["consensus"] = strategy.consensus
+        return RecordDict({"arrays": wire.record(arrays)})
+
+    deliver(strategy, grid, content)
 
 
 def build_strategy(config: ConsensusGraphConfig, arguments: Mapping[str, Any]) -> Strategy:
@@ -93,13 +109,13 @@ def build_strategy(config: ConsensusGraphConfig, arguments: Mapping[str, Any]) -
 
         return ReleasedStatistics(**arguments, **penalties, local=local)
     if config.accelerated and config.method == "fedgl":
-        terms = {"alpha": config.alpha, "beta": config.beta}
+        alpha, beta = config.alpha, config.beta
         return ForeseenConsensus(
             **arguments,
             **penalties,
             opens=True,
-            local=lambda z, pull, consensus: solve(z, pull=pull, consensus=consensus, **terms).w,
-            recover=partial(recover_statistic, **terms),
+            local=lambda z, pull, consensus: solve(z, alpha, beta, pull, consensus).w,
+            recover=partial(recover_statistic, alpha=alpha, beta=beta),
         )
     made = IndependentGraphs if config.method == "igl" else ConsensusGraph
     return made(**arguments, **penalties, send_own=send_own, opens=config.accelerated)

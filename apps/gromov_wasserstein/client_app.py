@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 import secrets
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -198,17 +199,29 @@ def embeddings(message: Message, context: Context) -> Message:
 
 @personal(app)
 def own_result(message: Message, context: Context) -> Personal:
-    """Return the model that this client keeps, and its raw embeddings by the shared weights."""
+    """Return the weights that this client keeps, and what it knows of its own graphs."""
+    # Late: no other message needs these.
+    from apps.common.private.measures import ALONE as BY_ITSELF
+    from apps.common.private.measures import THIS, Scores
+
     from .model.gnn import build_model, weights
-    from .model.home import RATE, USUAL_RATE, at_home
-    from .model.training import embed, predicted
+    from .model.home import ALONE, DECAY, RATE, USUAL_RATE, at_home, score
+    from .model.training import embed, local_training, predicted
     from .model.update import simulated_draw
+    from .owner.result import (
+        description,
+        home_scores,
+        near_in_words,
+        read_neighbours,
+        shares,
+        trivial_share,
+    )
 
     run, client = _memory.run(context), _memory.client(context)
     config = run.config
-    if not config.at_home:
-        raise ValueError(f"personal={config.personal!r}: the run has no results for devices")
     model = _loaded(config, client, message)
+    near = {} if client.node.simulated else read_neighbours(message.content, len(client.graphs))
+    trivial = trivial_share(client.graphs, client.split, config.task)
     shared, rows = weights(model), embed(model, client.graphs)
     if client.node.simulated:
         draw = simulated_draw(run.seed, client.node.partition, config.rounds + 1)
@@ -221,6 +234,36 @@ def own_result(message: Message, context: Context) -> Personal:
         other = build_model(config.model, features, classes, config.task, config.width, seed=draw)
         fresh = weights(other)
     rate = RATE.get(config.model, USUAL_RATE)
+    words = [
+        f"A graph neural network ({config.model}) that tells {classes} classes of "
+        f"{config.task}s apart, shared by all clients."
+    ]
+    sizes = np.array([graph.nodes for graph in client.graphs], dtype=np.int64)
+    if not config.at_home:
+        guesses = predicted(model, client.graphs, config.task)
+
+        def of_the_shared() -> Scores:
+            unseen = [client.graphs[place] for place in client.split.test]
+            told = score(model, shared, unseen, config.task)
+            right = {THIS: float(told.correct)}
+            parts = np.sort(np.concatenate([client.split.train, client.split.validation]))
+            own = [client.graphs[place] for place in parts]
+            start = shared if fresh is None else fresh
+            trained = local_training(
+                *(model, own, start, config.task, ALONE, 0, rate, DECAY, 0.0, draw)
+            )
+            right[BY_ITSELF] = float(score(model, trained.weights, unseen, config.task).correct)
+            return shares(right, float(told.count), trivial)
+
+        return Personal(
+            {"weights": shared, "sizes": sizes, "predicted": guesses, **near},
+            variables=variables(config, client.graphs),
+            summary={"graphs": float(len(client.graphs))},
+            words=[*words, *near_in_words(near)],
+            model=description(config, features, classes, "weights"),
+            scores=of_the_shared if len(client.split.test) else None,
+            made_here=False,
+        )
     found = at_home(
         model, client.graphs, client.split, shared, fresh, config.task, rate=rate, draw=draw
     )
@@ -228,14 +271,24 @@ def own_result(message: Message, context: Context) -> Personal:
         "weights": shared,
         "own-weights": found.weights,
         "rows": np.concatenate(rows),
-        "sizes": np.array([graph.nodes for graph in client.graphs], dtype=np.int64),
+        "sizes": sizes,
         "predicted": predicted(model, client.graphs, config.task),
+        **near,
     }
     told: dict[str, float | str] = {"kept": found.chosen}
     told["test-items"] = float(found.test[found.chosen].count)
     for name, one in {**found.test, "kept": found.test[found.chosen]}.items():
         told[f"{name}-right"] = float(one.correct)
-    return Personal(arrays, variables=variables(config, client.graphs), summary=told)
+    return Personal(
+        arrays,
+        variables=variables(config, client.graphs),
+        summary=told,
+        words=[*words, *near_in_words(near)],
+        model=description(config, features, classes, "own-weights"),
+        scores=partial(home_scores, found.test, found.chosen, trivial)
+        if len(client.split.test)
+        else None,
+    )
 
 
 def _update(message: Message, context: Context) -> dict[str, Array]:

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from apps.common.node import Node, data_stamp
+from apps.common.private.holding import own_places
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
 from apps.common.tables import DataError, graph_folder
@@ -76,7 +77,7 @@ def client_graphs(config: GromovWassersteinConfig, seed: int, node: Node) -> lis
     else:
         # Numbers of classes must mean the same for every client, whoever else is in its folder.
         found = read_tudataset(path, relabel=False)
-    return _featured(found)
+    return featured(found)
 
 
 def client_split(
@@ -84,15 +85,14 @@ def client_split(
 ) -> Split:
     """Return which of a client's graphs are for what, 7 : 2 : 1 [JC, Sec. 5], or see `split`.
 
-    In simulation it is drawn from the run's seed, and on a device under ``sound`` too: which places
-    are for what must not depend on any graph, or one graph replaced would change the part of all.
-    Otherwise it is drawn on a device from the graphs themselves: the same at every message, and
-    neither known to a server nor chosen by it.
+    In simulation it is drawn from the run's seed, on a device from its secret: which places are for
+    what does not depend on any graph (one graph replaced must not change the part of all), and no
+    server knows or chooses them.
     """
-    if node.simulated or config.privacy == "sound":
+    if node.simulated:
         rng = generator(seed, "train, validation, test", max(node.partition, 0))
     else:
-        rng = _own_rng(*graphs)
+        rng = own_places(node, len(graphs))
     return split(len(graphs), rng, config.held_out)
 
 
@@ -168,8 +168,8 @@ def _dealt(config: GromovWassersteinConfig, seed: int, node: Node) -> list[Graph
     if isinstance(found, CitationGraph):
         centres = _centres(config, found, generator(seed, "centres"))
         own = centres[_part(config, seed, node, found.graph.node_labels[centres])]
-        return _featured(_neighbourhoods(config, found.graph, own))
-    return _featured([found[number] for number in _part(config, seed, node, labels_of(found))])
+        return featured(_neighbourhoods(config, found.graph, own))
+    return featured([found[number] for number in _part(config, seed, node, labels_of(found))])
 
 
 def _part(config: GromovWassersteinConfig, seed: int, node: Node, labels: Integers) -> Integers:
@@ -218,7 +218,8 @@ def _neighbourhoods(
     return [k_hop(graph, centre, config.hops) for centre in centres.tolist()]
 
 
-def _featured(graphs: list[Graph]) -> list[Graph]:
+def featured(graphs: list[Graph]) -> list[Graph]:
+    """Return graphs with features: their own, or their nodes' degrees."""
     if graphs[0].features.shape[1] > 0:
         return graphs
     return [degree_features(graph, MOST_DEGREE) for graph in graphs]

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context
+from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from apps.common.progress import publish
@@ -17,8 +17,10 @@ from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
+from strategies.core import wire
 from strategies.core.base import Client
 from strategies.core.checkpoint import CheckpointError
+from strategies.core.deliver import deliver
 from strategies.core.secure import SecureSum
 from strategies.gromov_wasserstein.descent import Descent
 from strategies.gromov_wasserstein.embeddings import Released, ReleaseTerms
@@ -31,6 +33,7 @@ from .distances import distances, split
 from .downstream.judge import judge
 from .forecast import bits_forecast, training_forecast
 from .model.gnn import build_model, weights
+from .owner.result import NEIGHBOURS, neighbours_of
 from .release import code_of, half_of, statement, warnings
 from .report.page import export_graphs, sections
 
@@ -58,7 +61,22 @@ def main(grid: Grid, context: Context) -> None:
         _keep_released(run.result, strategy)
         run.result.notes += _forecasts(config, strategy)
         _fill(run.result, config, run.seed, strategy.released, run.folder)
+        _deliver(strategy, grid, run.result)
     run.write_report(sections, export_graphs)
+
+
+def _deliver(strategy: FederatedGnn, grid: Grid, result: RunResult) -> None:
+    """Send every device the shared weights and the graphs that are nearest to its own."""
+    last = int(strategy.progress.rows[-1]["round"])
+
+    def content(client: int) -> RecordDict:
+        found = neighbours_of(client, result.arrays["distances"], result.arrays["owner"])
+        sent = strategy.payload(last, client)
+        if len(found["own"]):
+            sent[NEIGHBOURS] = wire.record(found)
+        return sent
+
+    deliver(strategy, grid, content)
 
 
 def build_strategy(

@@ -35,7 +35,7 @@ from strategies.joint_precision.messages import (
 
 from .config import JointPrecisionConfig
 from .data import client_table
-from .private.client import own_result, summands
+from .private.client import learning_part, own_result, summands
 from .problem import LocalProblem
 from .release import Correlation, release_correlation, subsample_correlation
 from .solver import solve_alone
@@ -61,11 +61,16 @@ def train(message: Message, context: Context) -> Message:
 
 @enrolment(app, opening=train)
 def enrol(message: Message, context: Context) -> Message:
-    """Tell who this client is: name, number of samples, names of the variables."""
+    """Tell who this client is: name, number of samples, names of the variables.
+
+    Where no score is made of held-out samples in a sum, those that are learned from count.
+    """
     config = JointPrecisionConfig.from_run_config(context.run_config)
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = _permitted(config, node, context)
     table = client_table(config, seed, node)
+    if not config.sums:
+        table, _ = learning_part(config, seed, node, table)
     if config.method != "pooled" and not config.sums:
         # While the data is at hand: no later message needs to read it.
         release_correlation(config, seed, node, table, policy).keep(context.state)
@@ -114,7 +119,7 @@ def _send_data(config: JointPrecisionConfig, asked: RecordDict, context: Context
     """Return the raw data: in a simulation only."""
     node, seed = Node.of(context), int(context.run_config["seed"])
     _permit_raw_data(node, Policy.from_node_config(context.node_config))
-    table = client_table(config, seed, node)
+    table, _ = learning_part(config, seed, node, client_table(config, seed, node))
     return RecordDict({"arrays": wire.record({"data": np.ascontiguousarray(table.values)})})
 
 
@@ -149,7 +154,8 @@ def _correlation(config: JointPrecisionConfig, context: Context) -> Correlation:
         return Correlation.from_records(context.state)
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = _permitted(config, node, context)
-    known = release_correlation(config, seed, node, client_table(config, seed, node), policy)
+    table, _ = learning_part(config, seed, node, client_table(config, seed, node))
+    known = release_correlation(config, seed, node, table, policy)
     known.keep(context.state)
     return known
 
@@ -167,7 +173,8 @@ def _subsample(config: JointPrecisionConfig, context: Context, replicate: int) -
     _permitted(config, node, context)
     # By name: a device need not have a partition.
     rng = generator(seed, f"subsample of {node.name}", server_round=replicate)
-    known = subsample_correlation(config, client_table(config, seed, node), rng)
+    table, _ = learning_part(config, seed, node, client_table(config, seed, node))
+    known = subsample_correlation(config, table, rng)
     context.state[name] = ConfigRecord({"replicate": replicate})
     context.state[f"{name}-matrix"] = wire.record(
         {"matrix": known.matrix, "smallest": np.array(known.smallest)}

@@ -182,11 +182,6 @@ class JointPrecisionConfig(StudyConfig):
         return self.sums and self.method in JOINT_METHODS
 
     def _check_privacy(self) -> None:
-        if self.held_out and not self.sums:
-            raise ConfigError(
-                f"held-out={self.held_out}: scores the consensus of release='sum' (with "
-                "privacy='sound'); other modes have none, use trellis tune"
-            )
         if self.privacy == "sound" and self.correlation != "kendall":
             raise ConfigError(
                 f"correlation={self.correlation!r}: one sample moves it by an amount nobody has "

@@ -8,12 +8,15 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from flwr.app import Context
+import numpy as np
+from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
+from strategies.core import wire
 from strategies.core.base import Client
+from strategies.core.deliver import deliver
 from strategies.joint_precision.alone import GatheredPrecision
 from strategies.joint_precision.one_sum import PooledPrecision
 from strategies.joint_precision.rehearsal import Rehearsal
@@ -52,7 +55,25 @@ def main(grid: Grid, context: Context) -> None:
             fill_pooled(run.result, config, strategy, truth)
         else:
             fill(run.result, config, strategy, truth)
+        if not config.at_home:
+            _deliver(strategy, grid, run.result, joint=config.method not in ("glasso", "clime"))
     run.write_report(sections, export_graphs)
+
+
+def _deliver(strategy: Strategies, grid: Grid, result: RunResult, *, joint: bool) -> None:
+    """Send every device its own matrices, and with joint methods the edges that all have."""
+    sparse = result.arrays["sparse"]
+    upper = np.triu_indices(sparse.shape[-1], 1)
+    present = np.asarray(strategy.answered) > 0
+    shared = np.all(sparse[present][:, *upper] != 0.0, axis=0)
+
+    def content(client: int) -> RecordDict:
+        arrays = {name: result.arrays[name][client] for name in ("precision", "sparse")}
+        if joint:
+            arrays["shared"] = shared
+        return RecordDict({"arrays": wire.record(arrays)})
+
+    deliver(strategy, grid, content)
 
 
 def build_strategy(config: JointPrecisionConfig, arguments: Mapping[str, Any]) -> Strategies:

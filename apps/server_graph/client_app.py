@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -37,6 +38,7 @@ from numpy.typing import NDArray
 from apps.common.enrolment import enrolment, introduction
 from apps.common.memory import Memory
 from apps.common.node import Node
+from apps.common.private.holding import held_out_rows
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal, personal
 from apps.common.seeds import generator
@@ -48,7 +50,6 @@ from strategies.core.robust import clipped
 from .config import ServerGraphConfig
 from .data import Samples, client_table, server_of
 from .losses import Loss, loss_by_name
-from .personal import personal_model
 from .private import (
     GRADIENTS,
     SCORE,
@@ -57,10 +58,12 @@ from .private import (
     clipped_mean,
     digest,
     draw_batch,
-    held_out_rows,
     score_terms,
 )
 from .problem import draw_batches, local_steps
+
+if TYPE_CHECKING:
+    from apps.common.private.measures import Scores
 
 app = ClientApp()
 
@@ -79,11 +82,18 @@ RANGES = {
 
 @dataclass(frozen=True)
 class _Client:
-    """One client, ready to answer."""
+    """One client, ready to answer; ``held`` (n,) are the samples that are kept out of learning."""
 
     node: Node
     samples: Samples
     loss: Loss
+    held: NDArray[np.bool_]
+
+    @cached_property
+    def learning(self) -> tuple[Array, Array]:
+        """X and y of the samples that are learned from."""
+        X, y = self.samples.X, self.samples.y
+        return (X[~self.held], y[~self.held]) if self.held.any() else (X, y)
 
     @cached_property
     def parameters(self) -> int:
@@ -95,7 +105,10 @@ def _read(config: ServerGraphConfig, seed: int, context: Context) -> _Client:
     """Return this node's client, where its owner allows the run."""
     _permit(config, context)
     node = Node.of(context)
-    return _Client(node, client_table(config, seed, node), loss_by_name(config.loss))
+    samples = client_table(config, seed, node)
+    count = len(samples.y)
+    held = held_out_rows(count, Terms.of(config).kept_back(count), node, seed)
+    return _Client(node, samples, loss_by_name(config.loss), held)
 
 
 _memory = Memory(ServerGraphConfig, _read)
@@ -139,7 +152,7 @@ def _noisy_summands(message: Message, context: Context) -> Summands:
     if order.get("settings") != digest(run.config):
         raise PrivacyRefused("the order is of other settings than this device was given")
     number, count = int(order["round"]), len(samples.y)  # type: ignore[arg-type]
-    held_out = held_out_rows(count, terms.kept_back(count), run.seed)
+    held_out = client.held
     if order.get("score") is True:
         if not held_out.any():
             raise ValueError("the run holds no samples out: there is no score")
@@ -158,7 +171,7 @@ def _noisy_summands(message: Message, context: Context) -> Summands:
         rng = generator(run.seed, "batch", client.node.partition, number)
     else:
         rng = np.random.default_rng()  # from the operating system's entropy: nobody knows the batch
-    X, y = samples.X[~held_out], samples.y[~held_out]
+    X, y = client.learning
     taken = draw_batch(len(y), rates.sampling, rng)
     u = clipped_mean(client.loss, w, X, y, terms.clip, taken, rates.expected)
     return noisy(
@@ -184,12 +197,27 @@ def _enough(deviation: float, needed: float) -> float:
 
 @personal(app)
 def own_model(message: Message, context: Context) -> Personal:
-    """Return this client's own model, from its samples and the private one."""
+    """Return what this client is left with: a model of its own, or its server's."""
+    # Late: no other message needs these.
+    from apps.common.private.measures import THIS
+
+    from .owner.result import SHARED, description, from_server, held_out_scores, in_words
+    from .personal import personal_model
+
     run, client = _memory.run(context), _memory.client(context)
-    if not run.config.at_home:
-        raise ValueError("the run makes no models on devices")
-    centroid, samples = _model(message, client), client.samples
-    found = personal_model(client.loss, centroid, samples.X, samples.y, run.config.ridge)
+    config, loss, samples = run.config, client.loss, client.samples
+    received = _model(message, client)
+    if not config.at_home:
+        centroid = _model(message, client, "centroid") if _brings(message, "centroid") else None
+        terms = samples, client.held, config.ridge
+        return from_server(config.loss, loss, received, centroid, *terms)
+    centroid = received
+    found = personal_model(loss, centroid, *client.learning, config.ridge)
+
+    def scores() -> Scores:
+        models = {THIS: found.model, SHARED: centroid}
+        return held_out_scores(loss, models, samples, client.held, config.ridge)
+
     summary: dict[str, float | str] = {
         "pull towards the private model": found.pull,
         "held-out loss of this model": found.loss,
@@ -197,7 +225,14 @@ def own_model(message: Message, context: Context) -> Personal:
         "held-out loss of learning alone": found.alone_loss,
     }
     arrays = {"model": found.model, "private-model": centroid}
-    return Personal(arrays, variables=samples.columns, summary=summary)
+    return Personal(
+        arrays,
+        variables=samples.columns,
+        summary=summary,
+        words=in_words(loss, samples.X.shape[1], "your own, pulled towards the one that all share"),
+        model=description(config.loss, loss),
+        scores=scores if client.held.any() else None,
+    )
 
 
 def _update(message: Message, context: Context) -> Array:
@@ -213,18 +248,23 @@ def _update(message: Message, context: Context) -> Array:
         rng = generator(run.seed, "batch", client.node.partition, server_round)
     else:
         rng = np.random.default_rng()  # from the operating system's entropy
-    X, y = client.samples.X, client.samples.y
+    X, y = client.learning
     batches = draw_batches(len(y), config.batch, config.local_steps, rng)
     found = local_steps(client.loss, w, X, y, config.step, config.ridge, config.clip, batches)
     return clipped(found, w, config.norm_bound)
 
 
-def _model(message: Message, client: _Client) -> Array:
+def _brings(message: Message, name: str) -> bool:
+    arrays = message.content.get("arrays")
+    return isinstance(arrays, ArrayRecord) and name in arrays
+
+
+def _model(message: Message, client: _Client, name: str = "model") -> Array:
     """Return the server's model (M,), checked."""
     arrays = message.content["arrays"]
     if not isinstance(arrays, ArrayRecord):
         raise ValueError("the server's message has no arrays")
-    w = wire.unpack(arrays["model"])
+    w = wire.unpack(arrays[name])
     # The whole check, which says what is wrong, takes half as long as this client's step.
     if w.shape != (client.parameters,) or w.dtype != np.float64 or not w @ w < _LARGEST_SQUARE:
         wire.check_reals(w, "the server's model", (client.parameters,))

@@ -1,15 +1,20 @@
-"""The end of a run with noise in sums: score, delivery, account, result."""
+"""The end of a run: models for devices; with noise in sums also score, account and result."""
 
 from __future__ import annotations
 
 import logging
 
 import numpy as np
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from apps.common.results import RunResult
+from strategies.core import wire
+from strategies.core.deliver import deliver
 from strategies.core.enrolment import StudyError
 from strategies.core.sums import noise_in
+from strategies.server_graph.strategy import ServerGraph
 from strategies.server_graph.sums import NoisySums
 
 from .config import ServerGraphConfig
@@ -18,6 +23,8 @@ from .release import sum_statement
 from .truth import alone, distances, true_model
 
 log = logging.getLogger("trellis.run")
+
+Array = NDArray[np.float64]
 
 
 def close(
@@ -29,11 +36,30 @@ def close(
         headline |= _score(result, config, strategy, grid)
     if config.at_home:
         strategy.deliver(grid)
+    else:
+        deliver_models(strategy, grid, strategy.result, strategy.result_centroid())
     names = [client.name for client in strategy.clients]
     simulated = all(client.simulated for client in strategy.clients)
     result.ledger = strategy.ledger.report(names, sum_statement(config, simulated))
     result.ledger["simulated"] = simulated
     _fill(result, config, seed, strategy, headline)
+
+
+def deliver_models(
+    strategy: ServerGraph, grid: Grid, models: Array, centroid: Array | None
+) -> None:
+    """Send every device its server's model, and the centroid where it may know it."""
+    homes = strategy.homes_in(strategy.current_round)
+
+    def content(client: int) -> RecordDict:
+        # Of a server that is down, and whose clients go to no other: the model it stopped with.
+        home = int(homes[client] if homes[client] >= 0 else strategy.homes[client])
+        arrays = {"model": models[home]}
+        if centroid is not None:
+            arrays["centroid"] = centroid
+        return RecordDict({"arrays": wire.record(arrays)})
+
+    deliver(strategy, grid, content)
 
 
 def _score(

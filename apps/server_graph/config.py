@@ -113,11 +113,6 @@ class ServerGraphConfig(StudyConfig):
         self._check_robust()
 
     def _check_privacy(self) -> None:
-        if self.held_out and not self.sums:
-            raise ConfigError(
-                f"held-out={self.held_out}: the score is a noisy sum of its own; it needs "
-                "privacy='sound' with release='sum'"
-            )
         if self.privacy == "none" or self.sums:
             return
         if self.method not in ("hybrid", "iid") or self.sigma <= 0.0 or self.clip <= 0.0:

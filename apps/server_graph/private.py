@@ -28,8 +28,9 @@ add, gets no sum either.
 end where a client drops out; devices refuse more.
 
 **Held-out samples** have no part in u_k, learning samples none in the score: which is which goes by
-their places alone. The score of a public model is a noisy sum of terms between 0 and 1, of
-sensitivity 1, for which a tenth of the budget (in zero-concentrated terms) is kept.
+their places alone (`apps.common.private.holding`). The score of a public model is a noisy sum of
+terms between 0 and 1, of sensitivity 1, for which a tenth of the budget (in zero-concentrated
+terms) is kept.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.seeds import generator
 from privacy.accounting.sampled import ratio_for, spent_by
 from privacy.accounting.zcdp import zcdp_rho
 from privacy.numerics import brentq
@@ -166,13 +166,6 @@ def digest(config: ServerGraphConfig) -> str:
     """Return what all settings of a run are known by, in orders."""
     text = json.dumps(config.settings(), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def held_out_rows(samples: int, kept_back: int, seed: int) -> NDArray[np.bool_]:
-    """Return which rows (n,) are held out: the same for all data of this many rows."""
-    rows = np.zeros(samples, dtype=bool)
-    rows[generator(seed, "held out").permutation(samples)[:kept_back]] = True
-    return rows
 
 
 def draw_batch(samples: int, sampling: float, rng: np.random.Generator) -> NDArray[np.bool_]:

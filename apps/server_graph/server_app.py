@@ -21,7 +21,7 @@ from strategies.server_graph.strategy import ServerGraph
 from strategies.server_graph.sums import NoisySums
 
 from .build import build_strategy
-from .closing import close
+from .closing import close, deliver_models
 from .config import ServerGraphConfig
 from .forecast import sum_warnings
 from .losses import loss_by_name, start
@@ -58,6 +58,10 @@ def main(grid: Grid, context: Context) -> None:
         else:
             run.result.ledger = _ledger(config, strategy, noise.simulated)
             _fill(run.result, config, run.seed, strategy)
+            last = strategy.current_round
+            open_servers = config.privacy == "none"
+            centroid = strategy.centroid(last) if open_servers else None
+            deliver_models(strategy, grid, strategy.models, centroid)
     run.write_report(sections, export_graphs)
 
 

@@ -18,6 +18,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.private.holding import drawn_rows
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
 from privacy.mechanisms.shares import Share, plan_share, simulated_sum_noise
@@ -34,7 +35,7 @@ from .build import build_strategy
 from .config import LOSSES, ServerGraphConfig
 from .data import synthetic_table
 from .losses import loss_by_name
-from .private import GRADIENTS, Terms, clipped_mean, draw_batch, held_out_rows
+from .private import GRADIENTS, Terms, clipped_mean, draw_batch
 from .problem import Rows, draw_batches, local_steps
 from .truth import distances, true_model
 
@@ -82,6 +83,11 @@ def simulate(
     """
     if config.loss not in LOSSES:
         raise ConfigError(f"loss={config.loss!r}: only {', '.join(LOSSES)} can be simulated")
+    if config.held_out and not config.sums:
+        raise ConfigError(
+            f"held-out={config.held_out}: without noise in sums it scores results on devices, and "
+            "here there are none; set held-out=0"
+        )
     last = config.rounds if rounds is None else rounds
     data = _federation(_of_data(config), seed)
     plan = RoundPlan(last, 0.0, config.clients, config.sample)
@@ -169,7 +175,7 @@ def _noisy_round(
 
 @lru_cache(maxsize=1024)
 def _learning_rows(samples: int, kept_back: int, seed: int) -> NDArray[np.intp]:
-    return np.flatnonzero(~held_out_rows(samples, kept_back, seed))
+    return np.flatnonzero(~drawn_rows(samples, kept_back, generator(seed, "held out")))
 
 
 @lru_cache(maxsize=256)

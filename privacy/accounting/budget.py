@@ -92,7 +92,7 @@ class DeviceLedger:
                     f"{len(known)} releases"
                 )
             occasion = log.occasion()
-            where = vars(occasion) if occasion else {}
+            where = occasion.known() if occasion else {}
             self._check_run(event, entries, where.get("run", ""), run_limit)
             entries[event.name] = {
                 "event": event.as_record(),

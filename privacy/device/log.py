@@ -1,7 +1,8 @@
 """What happened on a device, for its owner: one JSON object a line, in the state folder.
 
-Every line has time, run, study, message and its kind, and ``what``: ``enrolled``, ``release``,
-``refused`` or ``error``, with the details that no server is told. Readable by the owner only, and
+Every line has time, run, study, message and its kind, the name that the owner gives the server
+where there is one, and ``what``: ``enrolled``, ``release``, ``result``, ``refused`` or ``error``,
+with the details that no server is told. Readable by the owner only, and
 turned over at `LARGEST` bytes: the file before is kept as ``device.log.1``. What was *released* is
 never lost by that, it stands in the ledger.
 """
@@ -28,12 +29,21 @@ _logger = logging.getLogger("trellis.device")
 
 @dataclass(frozen=True)
 class Occasion:
-    """The message that a device works on: its run, study, kind and id."""
+    """The message that a device works on: its run, study, kind and id, and who asks.
+
+    ``server`` is the owner's word for it (``server-name`` in the node config), or nothing: a
+    ClientApp is not told which SuperLink its messages come from.
+    """
 
     run: str
     study: str
     kind: str
     message: str
+    server: str = ""
+
+    def known(self) -> dict[str, str]:
+        """Return what is known, for a line of the log or an entry of the ledger."""
+        return {key: value for key, value in asdict(self).items() if key != "server" or value}
 
 
 _occasion: ContextVar[Occasion | None] = ContextVar("occasion", default=None)
@@ -65,7 +75,7 @@ def note(folder: Path | None, what: str, **details: Any) -> None:
     Never raises: that a log is full must not become something the server hears of.
     """
     known = _occasion.get()
-    line = {"time": now(), **(asdict(known) if known else {}), "what": what}
+    line = {"time": now(), **(known.known() if known else {}), "what": what}
     line |= {key: _short(value) for key, value in details.items()}
     text = json.dumps(line, default=str)
     if folder is None:

@@ -115,6 +115,7 @@ NODE_KEYS: dict[str, Callable[[Any], str]] = {
     "data-path": _text,
     "state-path": _text,
     "name": _text,
+    "server-name": _text,
     "partition-id": _count,
     "num-partitions": _count,
     "server": _count,

@@ -1,7 +1,12 @@
-"""The last message of a run: every client is sent the public result, to make its own from it.
+"""The last message of a run: every device is given its result.
 
-A device's reply says nothing, what it makes stays with it (`apps.common.private.personal`).
-Simulated clients send theirs back, to be evaluated.
+Two kinds of runs, one message. With ``personal = "device"`` every client is sent the public result
+and makes its own from it; simulated clients send theirs back, to be evaluated (``take``). In all
+other runs the server has made the result, and each device is sent its own part of it; simulated
+clients are sent nothing then: they are in the server's hands anyway.
+
+A device's reply says nothing, what it keeps stays with it (`apps.common.private.personal`). A
+client that was left out, or that refused to take part, is sent nothing.
 """
 
 from __future__ import annotations
@@ -17,25 +22,40 @@ from .exchange import exchange
 
 PERSONAL = "query.personal"
 
+Take = Callable[[int, RecordDict], None]
+
 
 def deliver(
     strategy: StudyStrategy[Any],
     grid: Grid,
-    public: RecordDict,
-    take: Callable[[int, RecordDict], None],
+    content: RecordDict | Callable[[int], RecordDict],
+    take: Take | None = None,
+    *,
+    devices: bool = True,
 ) -> None:
-    """Send ``public`` to every client that is not left out.
+    """Send every client that is not left out its result.
 
-    ``take`` gets a simulated client's own result; what it raises rejects it.
+    Parameters
+    ----------
+    content : one for all, or what each client is sent
+    take : gets a simulated client's own result; what it raises rejects it. None asks devices only
+    devices : False asks simulated clients only
     """
     asked = {
-        client: Message(RecordDict(dict(public)), known.node_id, PERSONAL, group_id="personal")
+        client: Message(
+            RecordDict(dict(content(client) if callable(content) else content)),
+            known.node_id,
+            PERSONAL,
+            group_id="personal",
+        )
         for client, known in enumerate(strategy.clients)
-        if not known.left_out
+        if not known.left_out and (take is not None if known.simulated else devices)
     }
+    if not asked:
+        return
     answers = exchange(grid, asked, strategy.plan.timeout)
     for client in sorted(answers.content):
-        if not strategy.clients[client].simulated:
+        if take is None or not strategy.clients[client].simulated:
             continue
         try:
             take(client, answers.content[client])

@@ -255,8 +255,11 @@ class FederatedGnn(SumStrategy):
     # --- what stays with the clients ---------------------------------------------------------
 
     def deliver(self, grid: Grid, server_round: int) -> None:
-        """Send every client the final weights; take what simulated ones tell of their own model."""
-        deliver(self, grid, self.payload(server_round, 0), self._take_own)
+        """Send simulated clients the final weights; take what they tell of their own model.
+
+        Devices get theirs once the distances are known, with their graphs' neighbours.
+        """
+        deliver(self, grid, self.payload(server_round, 0), self._take_own, devices=False)
 
     def _take_own(self, client: int, content: RecordDict) -> None:
         told = content.metric_records["summary"]

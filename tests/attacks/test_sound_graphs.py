@@ -74,6 +74,11 @@ ODD = {
 def device(folder, arrays, **more):
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "site.npz", **arrays)
+    state = folder / "state"
+    if not state.exists():  # neighbouring data on the same device: with the same secret
+        state.mkdir()
+        (state / "ledger.json").write_text('{"version": 1, "entries": {}}')
+        (state / "secret").write_bytes(b"s" * 32)
     return {"data-path": str(folder / "site.npz"), "state-path": str(folder / "state"), **more}
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("apps", "strategies", "privacy")
 # Of these packages, what neither a client nor a server needs while a run goes on.
 LEFT_OUT = (
-    "apps/*/paper/*", "apps/*/audit.py", "apps/command/*", "apps/__main__.py",
+    "apps/*/paper/*", "apps/*/audit.py", "apps/command/*", "apps/command/*/*", "apps/__main__.py",
     "apps/experiments/*", "apps/common/runner.py", "privacy/audit*.py",
 )  # fmt: skip
 # Flower refuses bundles above 10 MB; every device gets this one for every run.

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.private.holding import drawn_rows
 from apps.common.seeds import generator
 from privacy.mechanisms.shares import plan_share, simulated_sum_noise
 from strategies.cluster_admm.summed import SummedClusters
@@ -21,7 +22,7 @@ from strategies.core.base import Client, RoundPlan
 
 from ..build import FRACTION_BITS, build_sums
 from ..config import ClusterAdmmConfig
-from ..data import held_out_rows
+from ..data import held_out_count
 from ..problem import Array, Tables
 from . import moments as moment
 from . import scales, score
@@ -60,8 +61,9 @@ def summed(
         for k, (_, y) in enumerate(tables)
     ]
     strategy.begin(strategy.clients)
-    taught = _stacked(config, strategy, tables, held=False)
-    tested = _stacked(config, strategy, tables, held=True) if config.held_out else []
+    parts = [_parts(config, seed, table) for table in tables]
+    taught = _stacked(strategy, [learning for learning, _ in parts])
+    tested = _stacked(strategy, [held for _, held in parts]) if config.held_out else []
     everyone = range(len(tables))
     for number, ask in enumerate(strategy.task.asks, start=1):
         strategy.ask = ask
@@ -76,7 +78,7 @@ def summed(
 def own_models(
     config: ClusterAdmmConfig, strategy: SummedClusters, tables: Tables, clients: Sequence[int]
 ) -> Array:
-    """Return the models (n, d) that ``clients`` make at home."""
+    """Return the models (n, d) that ``clients`` make at home, of the samples in ``tables``."""
     models, pulls = strategy.releases.models, strategy.pulls
     return np.array(
         [
@@ -89,18 +91,23 @@ def own_models(
     )
 
 
-def _stacked(
-    config: ClusterAdmmConfig, strategy: SummedClusters, tables: Tables, held: bool
-) -> list[tuple[Array, Array]]:
-    """Return the samples of every cluster: those that are held out, or the others."""
+def _parts(
+    config: ClusterAdmmConfig, seed: int, table: tuple[Array, Array]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return the samples that a client learns from, and those that it holds out."""
+    X, y = table
+    number = held_out_count(len(y), config.held_out)
+    held = drawn_rows(len(y), number, generator(seed, "held out"))
+    return (X[~held], y[~held]), (X[held], y[held])
+
+
+def _stacked(strategy: SummedClusters, tables: Tables) -> list[tuple[Array, Array]]:
+    """Return the samples of every cluster, of all its clients."""
     found = []
     for q in range(strategy.task.clusters):
         parts = [tables[k] for k in np.flatnonzero(strategy.groups == q).tolist()]
-        rows = [held_out_rows(len(y), config.held_out) == held for _, y in parts]
-        size = tables[0][0].shape[1]
-        X = [X[r] for (X, _), r in zip(parts, rows, strict=True)] or [np.zeros((0, size))]
-        y = [y[r] for (_, y), r in zip(parts, rows, strict=True)] or [np.zeros(0)]
-        found.append((np.concatenate(X), np.concatenate(y)))
+        X = [X for X, _ in parts] or [np.zeros((0, tables[0][0].shape[1]))]
+        found.append((np.concatenate(X), np.concatenate([y for _, y in parts] or [np.zeros(0)])))
     return found
 
 

@@ -1,14 +1,19 @@
-"""What stays on the device: results of a client's own, from its raw data and the public result.
+"""The last message of a run, ``query.personal``: what a device is left with.
 
     @personal(app)
     def compute(message, context) -> Personal: ...
 
-answers ``query.personal``. Nothing computed here leaves a device: it is written to the owner's
-state folder, and the reply says that the message came, nothing else, also where the computation
-failed (the reason is in the device's log). So it needs no noise: whoever sees all that is sent
-learns no more of the raw data than the public result tells (joint differential privacy, by the
-billboard lemma [HHRRW]_). In a simulation the reply carries the results, gathered to be evaluated;
-a run and its report say so.
+answers it. With ``personal = "device"`` a client makes a result of its own from its raw data and
+the public one that the message brings; otherwise the server has made it, and the device stores what
+it is sent, checked. Either way it is written to the owner's state folder with a page, and scored on
+records that were held out; nothing of that leaves a device. The reply says that the message came,
+nothing else, also where something failed (the reason is in the device's log). So it needs no noise:
+whoever sees all that is sent learns no more of the raw data than the public result tells (joint
+differential privacy, by the billboard lemma [HHRRW]_). In a simulation the reply carries the
+results, gathered to be evaluated; a run and its report say so.
+
+A server may send this at any time, as often as it likes, with anything in it: nothing that was kept
+is written over, and the disk it can fill is bounded (`kept`).
 
 Not covered: how long a device took to answer; who reads its state folder.
 
@@ -31,7 +36,9 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from apps.common.node import Node
+from apps.common.private.measures import Scores
 from privacy.device import log
+from privacy.device.policy import Policy
 from privacy.device.work import TimeIsUp
 from strategies.core import wire
 
@@ -51,12 +58,20 @@ class Personal:
         None where the result is no graph
     variables : names of the d nodes, or of a model's features
     summary : a few numbers and words for the owner
+    words : what was learned, in sentences
+    model : what ``trellis device predict`` needs to use it: ``kind``, which array, and more
+    scores : computes the scores of held-out records, on a device only; None where none are held out
+    made_here : whether it was made on this device, and not by the server
     """
 
     arrays: Mapping[str, NDArray[Any]]
     graph: NDArray[np.float64] | None = None
     variables: Sequence[str] = ()
     summary: Mapping[str, float | str] = field(default_factory=dict)
+    words: Sequence[str] = ()
+    model: Mapping[str, Any] = field(default_factory=dict)
+    scores: Callable[[], Scores] | None = None
+    made_here: bool = True
 
 
 Compute = Callable[[Message, Context], Personal]
@@ -100,11 +115,49 @@ def gathered(found: Personal) -> RecordDict:
 
 def keep(found: Personal, node: Node, context: Context) -> None:
     """Write a result to the device's state folder, for its owner."""
-    from apps.common.private.files import write_files  # here: for this message only
+    # Late: no other message needs these.
+    from apps.common.private.about import asked_by, spent
+    from apps.common.private.files import documents, write_documents
+    from apps.common.private.kept import FORMAT, free_place
+    from apps.common.results import versions
 
     if node.state_path is None:
         raise ValueError("no folder for personal results; set state-path in --node-config")
-    folder = node.state_path / "results" / str(context.run_id)
-    study = str(context.run_config.get("study", ""))
-    write_files(folder, study, node.name, found.arrays, found.graph, found.variables, found.summary)
-    log.note(node.state_path, "result", kept_in=str(folder))
+    about = {
+        "format": FORMAT,
+        **asked_by(node, context),
+        "made": "here" if found.made_here else "by the server",
+        "model": dict(found.model),
+        "variables": [str(name) for name in found.variables],
+        "words": list(found.words),
+        "summary": {key: _plain(value) for key, value in found.summary.items()},
+        "scores": _scored(found, node),
+        "spent": spent(node, context),
+        "versions": versions(),
+    }
+    name = found.model.get("coefficients")
+    coefficients = None if name is None else found.arrays[str(name)]
+    files = documents(about, found.arrays, found.graph, coefficients)
+    most = 1e6 * Policy.from_node_config(context.node_config).most_megabytes
+    size = sum(len(content) for content in files.values())
+    folder = free_place(node.state_path, str(context.run_id), size, most)
+    write_documents(folder, files)
+    log.note(node.state_path, "result", kept_in=str(folder), made=about["made"])
+
+
+def _scored(found: Personal, node: Node) -> dict[str, Any] | None:
+    """Return the scores as they are kept; one that fails must not cost the owner the result."""
+    if found.scores is None:
+        return None
+    try:
+        scores = found.scores()
+    except (Exception, TimeIsUp) as error:
+        trace = "".join(traceback.format_exception(error))
+        log.note(node.state_path, "error", scores=True, error=repr(error), trace=trace)
+        return {"failed": True}
+    return {**scores.as_record(), "words": scores.in_words()}
+
+
+def _plain(value: float | str) -> float | str:
+    """Return a value of the summary as JSON has it."""
+    return value if isinstance(value, str) or math.isfinite(value) else str(value)

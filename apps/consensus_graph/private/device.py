@@ -11,7 +11,7 @@ from apps.common.private.personal import Personal
 from apps.common.tables import Table
 from apps.consensus_graph.config import SCORE_SHARE, ConsensusGraphConfig
 from apps.consensus_graph.data import client_table
-from apps.consensus_graph.problem import Vector, edge_count
+from apps.consensus_graph.problem import Matrix, Vector, edge_count
 from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
 from privacy.accounting.events import PrivacyEvent
 from privacy.accounting.sampled import ratio_for
@@ -64,10 +64,10 @@ def check_budget(config: ConsensusGraphConfig, node: Node, policy: Policy) -> No
 
 def sum_of(message: Message, context: Context) -> Summands:
     """Return what this client adds to the noisy sum that the server asks for."""
-    config, table = _read(context)
+    config, table, learned, held = _read(context)
+    learning = learned.values
     order = message.content.config_records["order"]
     server_round = int(order["round"])  # type: ignore[arg-type]
-    learning, held = score.split(table.values, config.held_out)
     if order["sum"] == SCORE:
         if not config.held_out:
             raise ValueError("the run declares no held-out score")
@@ -91,9 +91,22 @@ def sum_of(message: Message, context: Context) -> Summands:
 
 
 def own_graph(message: Message, context: Context) -> Personal:
-    """Return this client's graph from its raw signals and the public consensus."""
-    config, table = _read(context)
-    learning, _ = score.split(table.values, config.held_out)
+    """Return what this client is left with: a graph of its own, or those that the server made."""
+    # Late: no other message needs these.
+    from apps.common.private.measures import ALONE, THIS, Scores
+    from apps.consensus_graph.owner.result import (
+        MODEL,
+        from_server,
+        held_out_scores,
+        scale_of,
+    )
+    from apps.consensus_graph.owner.result import in_words as of_a_graph
+
+    config, table, learned, held = _read(context)
+    learning = learned.values
+    if not config.at_home:
+        weights, shared = _sent(message, table, config.method != "igl")
+        return from_server(weights, shared, table.columns, learning, held, config.alpha)
     consensus, noise = (None, 0.0) if config.method == "igl" else _public(message, table)
     found = personal_graph(learning, consensus, noise, config.alpha)
     arrays: dict[str, Vector] = {"weights": found.weights, "alone": found.alone}
@@ -102,7 +115,22 @@ def own_graph(message: Message, context: Context) -> Personal:
         arrays["consensus"] = consensus
         summary |= {"pull": found.pull, "gain": found.gain, "gamma": found.gamma}
         summary["in words"] = in_words(found.pull, found.gain)
-    return Personal(arrays, found.weights, table.columns, summary)
+
+    def scores() -> Scores:
+        graphs = {THIS: found.weights, ALONE: found.alone}
+        return held_out_scores(graphs, learning, held)
+
+    if not Node.of(context).simulated:  # what a simulated client sends stays as it is
+        arrays["scale"] = np.array(scale_of(found.weights, learning))
+    return Personal(
+        arrays,
+        found.weights,
+        table.columns,
+        summary,
+        words=of_a_graph(found.weights, table.columns, "your own"),
+        model=MODEL,
+        scores=scores if len(held) else None,
+    )
 
 
 def in_words(pull: float, gain: float) -> str:
@@ -115,12 +143,24 @@ def in_words(pull: float, gain: float) -> str:
     )
 
 
-def _read(context: Context) -> tuple[ConsensusGraphConfig, Table]:
-    """Return settings and data, after the owner's policy allows the run."""
+def _sent(message: Message, table: Table, shared: bool) -> tuple[Vector, Vector | None]:
+    """Return the graph and the consensus (p,) that the server made, checked."""
+    arrays = wire.arrays(message.content["arrays"])
+    names = ("weights", "consensus") if shared else ("weights",)
+    for name in names:
+        wire.check_reals(arrays[name], name, (edge_count(len(table.columns)),))
+        if np.min(arrays[name], initial=0.0) < 0.0:
+            raise ValueError(f"the server's {name} have a negative entry")
+    return np.array(arrays["weights"]), np.array(arrays["consensus"]) if shared else None
+
+
+def _read(context: Context) -> tuple[ConsensusGraphConfig, Table, Table, Matrix]:
+    """Return settings, data, the part to learn from and the rest, if the owner allows the run."""
     config = ConsensusGraphConfig.from_run_config(context.run_config)
     Policy.from_node_config(context.node_config).permit(config.privacy)
     node, seed = Node.of(context), int(context.run_config["seed"])
-    return config, client_table(config, seed, node)
+    table = client_table(config, seed, node)
+    return config, table, *score.split(table, config.held_out, node, seed)
 
 
 def _public(message: Message, table: Table) -> tuple[Vector, float]:

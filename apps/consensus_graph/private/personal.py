@@ -44,7 +44,7 @@ _OWN_SMOOTHNESS = 3.0
 _TRUSTED = 0.3  # noise of the consensus over the client's own at which it is neither side's
 _HALF_SIGNALS = 25.0
 _MOST_ERRORS = 2.0
-# Held-out graphs get a faint complete graph on top: none gives a signal no chance at all.
+# Of the complete graph on top of one that is scored, see `with_faint`.
 _FAINT = 0.05
 _FOLD_TOLERANCE = 1e-8  # folds are compared only; the graph itself is solved to the end
 _LEAST_ROUGHNESS = 1e-30  # of a fold, where its mean over all signals is of order 1
@@ -140,21 +140,41 @@ def held_out(unit: Matrix, consensus: Vector, alpha: float, pulls: tuple[float, 
             continue
         for row, pull in enumerate(pulls):
             w = _fit(z, consensus, alpha, pull, int(np.sum(~left)))
-            scores[row, left] = log_likelihood(w + _FAINT * np.mean(w), unit[left])
+            scores[row, left] = log_likelihood(with_faint(w), unit[left])
     return scores
 
 
-def log_likelihood(w: Vector, signals: Matrix) -> Vector:
-    """Return the Gaussian log-likelihood (N,) of signals with precision c L(w), c the best.
+def with_faint(w: Vector) -> Vector:
+    """Return a graph with a faint complete one on top: none gives a signal no chance at all."""
+    return np.asarray(w + _FAINT * np.mean(w), dtype=np.float64)
+
+
+def best_scale(w: Vector, signals: Matrix) -> float:
+    """Return the c under which precision c L(w) makes ``signals`` (N, d) most likely."""
+    return (node_count(w.size) - 1) / _mean_roughness(roughness_of(w, signals))
+
+
+def roughness_of(w: Vector, signals: Matrix) -> Vector:
+    """Return x'L(w)x (N,) of every signal."""
+    return np.asarray(np.sum((signals @ laplacian_of(w)) * signals, axis=1), dtype=np.float64)
+
+
+def _mean_roughness(roughness: Vector) -> float:
+    return max(float(np.mean(roughness)), _LEAST_ROUGHNESS)
+
+
+def log_likelihood(w: Vector, signals: Matrix, scale: float | None = None) -> Vector:
+    """Return the Gaussian log-likelihood (N,) of signals with precision c L(w).
 
     Of their differences only, which is all L sees, and without the constant (d - 1) log(2 pi) / 2.
+    ``scale`` is c; None takes the one that is best for these signals.
     """
     laplacian = laplacian_of(w)
     d = laplacian.shape[0]
     log_determinant = float(np.linalg.slogdet(laplacian + 1.0 / d)[1])
-    roughness = np.sum((signals @ laplacian) * signals, axis=1)
-    mean = max(float(np.mean(roughness)), _LEAST_ROUGHNESS)
-    scale = (d - 1) / mean
+    roughness = roughness_of(w, signals)
+    if scale is None:
+        scale = (d - 1) / _mean_roughness(roughness)
     found = 0.5 * (log_determinant + (d - 1) * np.log(scale)) - 0.5 * scale * roughness
     return np.asarray(found, dtype=np.float64)
 

@@ -18,8 +18,10 @@ sensitivity 1. How many signals are held out is public.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from apps.common.node import Node
+from apps.common.private import holding
+from apps.common.tables import Table
 from apps.consensus_graph.problem import Matrix, Vector
 
 from .personal import laplacian_of, personal_graph
@@ -37,14 +39,9 @@ def held_out_count(count: int, share: float) -> int:
     return max(0, min(int(share * count), count - 2))
 
 
-def split(signals: Matrix, share: float) -> tuple[Matrix, Matrix]:
-    """Return the signals to learn from and those held out, spread evenly over the file."""
-    count = len(signals)
-    held = held_out_count(count, share)
-    out: NDArray[np.bool_] = np.zeros(count, dtype=bool)
-    if held:
-        out[(np.arange(1, held + 1) * count) // held - 1] = True
-    return signals[~out], signals[out]
+def split(table: Table, share: float, node: Node, seed: int) -> tuple[Table, Matrix]:
+    """Return the signals to learn from, as a table, and those held out."""
+    return holding.split(table, held_out_count(len(table.values), share), node, seed)
 
 
 def scores(learning: Matrix, held: Matrix, consensus: Vector, noise: float, alpha: float) -> Vector:

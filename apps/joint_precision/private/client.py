@@ -8,12 +8,14 @@ them. The client's own graph is made from raw samples and stays on the device.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 
 from apps.common.node import Node
+from apps.common.private import holding
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal
 from apps.common.tables import Table
@@ -83,17 +85,21 @@ def _scored(config: JointPrecisionConfig, message: Message, context: Context) ->
 
 
 def own_result(message: Message, context: Context) -> Personal:
-    """Return this client's own graph, from its raw samples and the consensus it was sent."""
+    """Return what this client is left with: a graph of its own, or that which the server made."""
     config = JointPrecisionConfig.from_run_config(context.run_config)
-    if not config.at_home:
-        raise ValueError("the run makes no results on devices")
     Policy.from_node_config(context.node_config).permit(config.privacy)
-    points = wire.arrays(message.content["arrays"])["points"]
     table = _table(config, context)
-    learned, _ = concordance.held_out(table.values, config.held_out)
+    learned, held = _samples(config, context)
+    if not config.at_home:
+        from ..owner.result import from_server
+
+        matrices = _sent(message, len(table.columns))
+        return from_server(*matrices, table.columns, learned, held, config.gamma)
+    points = wire.arrays(message.content["arrays"])["points"]
+    consensus = _consensus(message)
     solve = partial(
         own_precision,
-        *(learned, _consensus(message), points.tolist()),
+        *(learned, consensus, points.tolist()),
         gamma=config.gamma,
         rho=config.rho,
         tolerance=config.tolerance,
@@ -104,7 +110,44 @@ def own_result(message: Message, context: Context) -> Personal:
     alone = found if found.alone else solve(trusts=[ALONE])
     # For the one bit of the score, which is noised with all others.
     context.state[_HELPED] = ConfigRecord({"helped": not found.alone})
-    return _personal(found, alone, table)
+    mine = _personal(found, alone, table)
+    return mine if Node.of(context).simulated else _for_the_owner(mine, learned, held)
+
+
+def _for_the_owner(mine: Personal, learned: np.ndarray, held: np.ndarray) -> Personal:
+    """Return a device's result with what its owner needs to judge and to use it."""
+    from apps.common.private.measures import ALONE as BY_ITSELF
+    from apps.common.private.measures import THIS, Scores
+
+    from ..owner.result import FEWEST, description, held_out_scores, in_words, kept_arrays
+
+    arrays = mine.arrays
+    more = kept_arrays(arrays["sparse"], arrays["precision"], learned)
+
+    def scores() -> Scores:
+        found = {THIS: more["latent-precision"], BY_ITSELF: arrays["alone"]}
+        return held_out_scores(found, held)
+
+    return replace(
+        mine,
+        arrays={**arrays, **more},
+        words=in_words(arrays["sparse"], "your own"),
+        model=description(),
+        scores=scores if len(held) >= FEWEST else None,
+    )
+
+
+def _sent(message: Message, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return the precision matrix, its sparse form and the shared pairs that came, checked."""
+    arrays = wire.arrays(message.content["arrays"])
+    for name in ("precision", "sparse"):
+        wire.check_reals(arrays[name], name, (p, p))
+        if not np.allclose(arrays[name], arrays[name].T, rtol=1e-9, atol=1e-12):
+            raise ValueError(f"the server's {name} matrix is not symmetric")
+    shared = arrays.get("shared")
+    if shared is not None and (shared.shape != (p * (p - 1) // 2,) or shared.dtype != np.bool_):
+        raise ValueError(f"the server's shared pairs are {shared.dtype} of shape {shared.shape}")
+    return np.array(arrays["precision"]), np.array(arrays["sparse"]), shared
 
 
 def _personal(found: Own, alone: Own, table: Table) -> Personal:
@@ -157,4 +200,15 @@ def _table(config: JointPrecisionConfig, context: Context) -> Table:
 
 def _samples(config: JointPrecisionConfig, context: Context) -> tuple[np.ndarray, np.ndarray]:
     """Return the samples to learn from, and those held out."""
-    return concordance.held_out(_table(config, context).values, config.held_out)
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    learned, held = learning_part(config, seed, node, client_table(config, seed, node))
+    return learned.values, held
+
+
+def learning_part(
+    config: JointPrecisionConfig, seed: int, node: Node, table: Table
+) -> tuple[Table, np.ndarray]:
+    """Return the samples to learn from, as a table, and those held out."""
+    count = len(table.values)
+    number = count - concordance.learning_count(count, config.held_out)
+    return holding.split(table, number, node, seed)

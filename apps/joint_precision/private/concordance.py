@@ -86,14 +86,6 @@ def sensitivity(variables: int, cut: float = CUT) -> float:
     return math.hypot(concordances, beside)
 
 
-def held_out(values: Matrix, share: float) -> tuple[Matrix, Matrix]:
-    """Return the samples to learn from and those held out, evenly spread, by place alone."""
-    place = np.arange(len(values))
-    # Which sample it is decides, never what is in it: the numbers of both parts are public.
-    out = np.floor((place + 1) * share) > np.floor(place * share)
-    return values[~out], values[out]
-
-
 def learning_count(count: int, share: float) -> int:
-    """Return how many of ``count`` samples are not held out."""
-    return count - math.floor(count * share)
+    """Return how many of ``count`` samples are not held out: two at least, where there are two."""
+    return max(count - math.floor(count * share), min(count, 2))

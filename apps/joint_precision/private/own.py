@@ -40,7 +40,7 @@ ALONE = (0.0, np.inf)
 BLENDS = (0.0, 0.3, 0.6, 0.85)
 SCALES = (np.inf, 0.1, 0.03)
 # Of a trial: lambdas, and how exactly a trial is solved. What is kept is solved to the tolerance.
-_TRIED = np.geomspace(0.4, 0.03, 8)
+TRIED = np.geomspace(0.4, 0.03, 8)
 _TRIAL_TOLERANCE, _TRIAL_ROUNDS = 1e-2, 60
 
 
@@ -147,7 +147,7 @@ def choose_trust(
     tried = [ALONE, *(trust for trust in trusts if trust != ALONE)]
     if len(values) < FEWEST_SAMPLES or len(tried) == 1:
         return (*ALONE, 0.0)
-    losses = np.zeros((len(tried), _TRIED.size, FOLDS))
+    losses = np.zeros((len(tried), TRIED.size, FOLDS))
     for fold, (learned, held_out) in enumerate(_folds(values)):
         for place, (blend, scale) in enumerate(tried):
             mixed = (1.0 - blend) * learned + blend * reference
@@ -155,7 +155,7 @@ def choose_trust(
             path = solve_weighted_path(
                 mixed,
                 weights,
-                _TRIED.tolist(),
+                TRIED.tolist(),
                 tolerance=_TRIAL_TOLERANCE,
                 rounds=_TRIAL_ROUNDS,
             )
@@ -163,7 +163,7 @@ def choose_trust(
             losses[place, :, fold] = [smooth_loss(p.sparse[0], held_out) / 2.0 for p in path]
     mean = np.where(np.isfinite(losses), losses, np.inf).mean(axis=2)
     alone = losses[0, int(np.argmin(mean[0]))]
-    place, point = divmod(int(np.argmin(mean)), _TRIED.size)
+    place, point = divmod(int(np.argmin(mean)), TRIED.size)
     gains = alone - losses[place, point]
     if place == 0 or not np.all(gains > 0.0):
         return (*ALONE, 0.0)

@@ -7,11 +7,15 @@ import time
 import numpy as np
 import pytest
 
+from apps.common.node import Node
+from apps.common.tables import Table
 from apps.consensus_graph.paper.private import Federation, at_home, pooled_statistic
 from apps.consensus_graph.private import personal, pooled, score
 from apps.consensus_graph.private.personal import choose, errors_allowed, personal_graph
 from apps.consensus_graph.problem import statistic
 from apps.consensus_graph.solver import solve
+
+SIMULATED = Node("x", 0, None, None, True)
 
 
 def test_alone_is_13_on_the_raw_statistic():
@@ -148,8 +152,9 @@ def test_few_signals_are_enough(count):
 
 @pytest.mark.parametrize(("count", "share", "held"), [(50, 0.2, 10), (2, 0.5, 0), (7, 0.9, 5)])
 def test_a_declared_number_is_held_out(count, share, held):
-    signals = np.arange(count)[:, None] * np.ones(3)
-    learning, out = score.split(signals, share)
+    table = Table(np.arange(count)[:, None] * np.ones(3), ("a", "b", "c"), "x")
+    learned, out = score.split(table, share, SIMULATED, 1)
+    learning = learned.values
     assert score.held_out_count(count, share) == len(out) == held
     assert sorted([*learning[:, 0], *out[:, 0]]) == list(range(count))
 
@@ -157,14 +162,20 @@ def test_a_declared_number_is_held_out(count, share, held):
 def test_one_record_moves_one_count_by_one_at_most():
     federation = Federation.of(3, 20, 1)
     signals, consensus = federation.signals[0], federation.truth.consensus
-    base = score.scores(*score.split(signals, 0.3), consensus, 0.01, 2.0)
+
+    def scores(values):
+        table = Table(values, tuple(map(str, range(20))), "x")
+        learning, held = score.split(table, 0.3, SIMULATED, 1)
+        return score.scores(learning.values, held, consensus, 0.01, 2.0)
+
+    base = scores(signals)
     rng = np.random.default_rng(0)
     moved = set()
     for row in range(20):
         for other in (np.zeros(20), 1e200 * rng.normal(size=20), 0.1 * signals[row] + 3.0):
             changed = signals.copy()
             changed[row] = other
-            found = score.scores(*score.split(changed, 0.3), consensus, 0.01, 2.0)
+            found = scores(changed)
             moved.add(float(np.linalg.norm(found - base)))
     assert max(moved) <= score.SENSITIVITY
     assert moved == {0.0, 1.0}

@@ -13,7 +13,6 @@ from apps.joint_precision.private.concordance import (
     CUT,
     MOST_PARTNERS,
     concordance,
-    held_out,
     learning_count,
     partners,
     sensitivity,
@@ -107,11 +106,7 @@ def test_too_few_samples_add_nothing(count):
     assert not np.any(vector(np.ones((count, 4))))
 
 
-def test_which_samples_are_held_out_is_decided_by_place_alone():
-    values = np.random.default_rng(0).normal(size=(37, 3))
-    learned, out = held_out(values, 0.2)
-    again = held_out(values**3, 0.2)
-    np.testing.assert_array_equal(learned**3, again[0])
-    assert len(out) == math.floor(37 * 0.2)
-    assert learning_count(37, 0.2) == len(learned) == 37 - len(out)
-    assert held_out(values, 0.0)[0].shape == values.shape
+def test_a_declared_number_of_samples_is_left_to_learn_from():
+    assert learning_count(37, 0.2) == 37 - math.floor(37 * 0.2)
+    assert learning_count(37, 0.0) == 37
+    assert [learning_count(count, 0.99) for count in (1, 2, 3, 300)] == [1, 2, 2, 3]

@@ -1,0 +1,75 @@
+"""What a device of cluster-admm is left with, and how it scores on its own held-out samples.
+
+Made at home (``personal = "device"``): a model of its own from its samples and the clusters'
+private models. Made by the servers: the model that its server holds for its cluster, which it was
+sent (times rho, with its dual) in every round, and the cluster's number. It learns nothing of other
+clusters, nor who else is in its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.cluster_admm.problem import mean_losses, signed_labels
+from apps.cluster_admm.steps import alone
+from apps.common.private.measures import ALONE, THIS, Scores, model_scores
+from apps.common.private.personal import Personal
+from apps.server_graph.data import Samples
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.bool_]
+
+TARGETS = {"ridge": "numbers", "logistic": "labels"}
+
+
+def description(loss: str) -> dict[str, Any]:
+    """Return what ``trellis device predict`` needs to know of the model."""
+    kind = {"kind": "linear", "array": "model", "coefficients": "model"}
+    return {**kind, "loss": loss, "targets": TARGETS[loss]}
+
+
+def in_words(loss: str, features: int, whose: str) -> list[str]:
+    """Return what the model is, in sentences."""
+    what = "predicts y" if loss == "ridge" else "tells label 1 from label -1 (or 0)"
+    return [f"A model that {what} from {features} features: {whose}."]
+
+
+def held_out_scores(
+    loss: str, models: Mapping[str, Array], samples: Samples, held: Rows, ridge: float
+) -> Scores:
+    """Return how models do on the held-out samples, beside learning alone from the others."""
+    X, y = samples.X[~held], samples.y[~held]
+    by_itself = alone(loss, [(X, y)], ridge)[0]
+    Z, z = samples.X[held], samples.y[held]
+    if loss == "logistic":
+        y, z = signed_labels(y), signed_labels(z)
+    found = {}
+    for name, model in {**models, ALONE: by_itself}.items():
+        values = Z @ model
+        guess = values if loss == "ridge" else np.where(values >= 0.0, 1.0, -1.0)
+        found[name] = (guess, float(mean_losses(loss, model[None], Z, z)[0]))
+    return model_scores(TARGETS[loss], y, z, found)
+
+
+def from_server(
+    loss: str, model: Array, cluster: int, samples: Samples, held: Rows, ridge: float
+) -> Personal:
+    """Return what the device stores of a result that the servers have made."""
+
+    def scores() -> Scores:
+        return held_out_scores(loss, {THIS: model}, samples, held, ridge)
+
+    learned = float(np.count_nonzero(~held))
+    return Personal(
+        {"model": model, "cluster": np.array(cluster)},
+        variables=samples.columns,
+        summary={"cluster": float(cluster), "samples learned from": learned},
+        words=in_words(loss, samples.X.shape[1], "that of this device's cluster, at its server"),
+        model=description(loss),
+        scores=scores if held.any() else None,
+        made_here=False,
+    )

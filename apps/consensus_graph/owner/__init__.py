@@ -1,0 +1,1 @@
+"""What the owner of a device gets from consensus-graph: `result` makes it, `predict` uses it."""

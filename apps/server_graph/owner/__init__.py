@@ -1,0 +1,1 @@
+"""What the owner of a device gets from server-graph: `result` makes it, `predict` uses it."""

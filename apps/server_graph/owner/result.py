@@ -1,0 +1,89 @@
+"""What a device of server-graph is left with, and how it scores on its own held-out samples.
+
+Made at home (``personal = "device"``): a model of its own from its samples and the private model.
+Made by the servers: its server's model w_p as it ended, which it was sent in every round as well,
+and the centroid of all servers. Where servers noise what they tell each other (``release = "each"``
+with privacy), the centroid is not sent: in it the noise of graph-homomorphic methods cancels, and
+no single server knows it. A device learns nothing else of other clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.common.private.measures import ALONE, THIS, Scores, model_scores
+from apps.common.private.personal import Personal
+from apps.server_graph.data import Samples
+from apps.server_graph.losses import Loss, start
+from apps.server_graph.personal import pulled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.bool_]
+
+SHARED = "the model that all share"
+
+
+def targets_of(loss: Loss) -> str:
+    """Return whether targets are ``labels`` or ``numbers``."""
+    return str(getattr(loss, "targets", "labels"))
+
+
+def description(name: str, loss: Loss) -> dict[str, str]:
+    """Return what ``trellis device predict`` needs to know of the model."""
+    return {"kind": "linear", "array": "model", "loss": name, "targets": targets_of(loss)} | (
+        {"coefficients": "model"} if name in ("logistic", "least-squares") else {}
+    )
+
+
+def in_words(loss: Loss, features: int, whose: str) -> list[str]:
+    """Return what the model is, in sentences."""
+    what = "tells label 1 from label -1 (or 0)" if targets_of(loss) == "labels" else "predicts y"
+    return [f"A model that {what} from {features} features: {whose}."]
+
+
+def held_out_scores(
+    loss: Loss, models: Mapping[str, Array], samples: Samples, held: Rows, ridge: float
+) -> Scores:
+    """Return how models do on the held-out samples, beside learning alone from the others."""
+    X, y = samples.X[~held], samples.y[~held]
+    alone = pulled(loss, start(loss, X.shape[1]), X, y, ridge, 0.0)
+    Z, z = samples.X[held], samples.y[held]
+    found = {
+        name: (loss.predict(model, Z), float(np.mean(loss.loss(model, Z, z))) if len(z) else 0.0)
+        for name, model in {**models, ALONE: alone}.items()
+    }
+    return model_scores(targets_of(loss), y, z, found)
+
+
+def from_server(
+    name: str,
+    loss: Loss,
+    model: Array,
+    centroid: Array | None,
+    samples: Samples,
+    held: Rows,
+    ridge: float,
+) -> Personal:
+    """Return what the device stores of a result that the servers have made."""
+    arrays, models = {"model": model}, {THIS: model}
+    if centroid is not None:
+        arrays["centroid"] = models["the mean of all servers' models"] = centroid
+
+    def scores() -> Scores:
+        return held_out_scores(loss, models, samples, held, ridge)
+
+    return Personal(
+        arrays,
+        variables=samples.columns,
+        summary={"samples learned from": float(np.count_nonzero(~held))},
+        words=in_words(loss, samples.X.shape[1], "that of this device's server at the end"),
+        model=description(name, loss),
+        scores=scores if held.any() else None,
+        made_here=False,
+    )
