@@ -261,5 +261,8 @@ def site(place: Path, data: Path, *options: str) -> Iterator[Site]:
         finally:
             found.let_go()
     finally:
+        # What runs an app hides its environment: known by its parents, while they live.
+        started = descendants(set(Rehearsal(Federation.load(folder)).processes().values()))
         trellis("deploy", "down", folder)
     assert processes_of(place) == []
+    assert descendants(started) == set()
