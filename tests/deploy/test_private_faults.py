@@ -101,8 +101,8 @@ def test_a_secure_sum_that_loses_one_of_three_ends_and_names_the_least(
     four.kill(four.node("ward"))
     words = run.end(code=1)
     assert run.result.status == "failed"
-    assert "ward" in words
-    assert "3 clients" in " ".join(run.result.notes)
+    assert "ward: its SuperNode has stopped answering" in words
+    assert "a secure sum needs 3 at least" in " ".join(run.result.notes)
     assert four.said("ward", run) == ["enrolled"]
     assert four.releases("ward") == before
     until(lambda: four.starts("ward") > starts, lambda: four.rehearsal.log("ward"))
