@@ -119,7 +119,7 @@ def test_a_node_that_always_answers_nonsense_has_no_part_in_the_consensus():
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        (Drop(category="train", since=3), "code 5"),
+        (Drop(category="train", since=3), "has stopped answering (Flower error code 5)"),
         (Raise(category="train", since=3, text="disk on fire"), "disk on fire"),
         (Late(category="train", since=3), "no reply within"),
     ],
