@@ -129,7 +129,9 @@ def act_status(options: argparse.Namespace, console: Console) -> int:
     address = federation.here if where else federation.address
     _say(console, f"SuperLink {address}: answers, {process}")
     devices = rehearsal.status()
-    table = Table("device", "status", "since", "process here", "Flower's number")
+    table = Table()
+    for heading in ("device", "status", "since", "process", "Flower's number"):
+        table.add_column(heading, no_wrap=True)
     for device in devices:
         here = str(device.process) if device.process else "-"
         table.add_row(device.name, device.status, device.since or "-", here, device.node or "-")
