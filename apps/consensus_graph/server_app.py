@@ -93,13 +93,13 @@ def build_strategy(config: ConsensusGraphConfig, arguments: Mapping[str, Any]) -
 
         return ReleasedStatistics(**arguments, **penalties, local=local)
     if config.accelerated and config.method == "fedgl":
-        terms = {"alpha": config.alpha, "beta": config.beta}
+        alpha, beta = config.alpha, config.beta
         return ForeseenConsensus(
             **arguments,
             **penalties,
             opens=True,
-            local=lambda z, pull, consensus: solve(z, pull=pull, consensus=consensus, **terms).w,
-            recover=partial(recover_statistic, **terms),
+            local=lambda z, pull, consensus: solve(z, alpha, beta, pull, consensus).w,
+            recover=partial(recover_statistic, alpha=alpha, beta=beta),
         )
     made = IndependentGraphs if config.method == "igl" else ConsensusGraph
     return made(**arguments, **penalties, send_own=send_own, opens=config.accelerated)

@@ -22,7 +22,7 @@ from strategies.core.base import Row
 
 from .strategy import ClusterAdmm, Vector, relative
 
-_MEMORY = 15
+_MEMORY = 30
 
 
 class AcceleratedAdmm(ClusterAdmm):

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strategies.core.anderson import Anderson
+
 from .blocks import Blocks
 from .prox import Penalty
 
