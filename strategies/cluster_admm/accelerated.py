@@ -1,4 +1,4 @@
-"""`ClusterAdmm` with Anderson acceleration of the servers' whole state: fewer rounds to a tolerance.
+"""`ClusterAdmm` with Anderson acceleration of the servers' whole state, for fewer rounds.
 
 The duals are the servers', so a round maps their state (models, server duals, clients' duals) to
 the next, and a fixed point of that is what is sought. For the ridge loss the map is affine, for the

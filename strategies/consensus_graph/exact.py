@@ -2,8 +2,8 @@
 
 Where clients' statistics are released, each with its own noise (``privacy = "sound"``,
 ``release = "each"``), a round tells the server nothing new: what a client would answer it can
-compute. So clients send their noisy statistic once, with their enrolment, and the alternating updates (13), (19), (20)
-run here until they settle, to the same graphs, bit for bit.
+compute. So clients send their noisy statistic once, with their enrolment, and the alternating
+updates (13), (19), (20) run here until they settle, to the same graphs, bit for bit.
 """
 
 from __future__ import annotations
