@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.flower import executable
+from sim.processes import executable
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("apps", "strategies", "privacy")
