@@ -198,7 +198,7 @@ def test_one_changed_sample_changes_nothing_but_the_masked_vectors(tmp_path):
         streams.append(_told(overheard(ON_DEVICES, nodes=devices(folder, change))))
     names = [kind for kind, _ in streams[0]]
     assert "query.personal" in names
-    assert len(names) == 42
+    assert len(names) == 40
     # Paths of the two folders stand in no reply; the names of the clients do.
     assert streams[0] == streams[1]
 
