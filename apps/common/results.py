@@ -224,3 +224,18 @@ class FolderLock:
 
     def __del__(self) -> None:
         self.release()
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a run writes into a folder now; nothing there is touched."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)  # which gives the lock back
+    return False

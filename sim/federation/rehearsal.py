@@ -225,7 +225,7 @@ class Rehearsal:
 
         with uninterrupted():
             # Devices first: each then tells the SuperLink that it leaves, and may come back at
-            # once. Otherwise it would be taken for online for another minute.
+            # once. Otherwise it would be taken for online for a while.
             stop_all(lambda known: living(known) & self._devices(known), 10.0)
             left = stop_all(living)
         if left:

@@ -3,7 +3,7 @@
 Each avoids a trap that was met. Flower's programs find each other by PATH, so a unit that calls one
 by its path alone starts a node that is never online: ``trellis device start`` sets the PATH, and
 the server's script does. SuperNodes end with code 0 where a SuperLink without a database restarts,
-and with an error where they are started again within a minute of a ``kill -9``: whoever starts one
+and with an error where they are started again soon after a ``kill -9``: whoever starts one
 starts it again. The SuperLink always has a database.
 """
 

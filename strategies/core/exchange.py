@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from privacy.device.codes import in_words
@@ -102,6 +103,14 @@ _RAISED = re.compile(r"^<class '[\w.]*?(\w+)'>:<'(.*)'>$", re.DOTALL)
 _IN_SIMULATION = re.compile(r"ClientAppException occurred\. Message: (.*?)'?>?\s*$", re.DOTALL)
 
 
+# What Flower says on a node's behalf, by its code, in words for whoever runs a study.
+_ON_BEHALF = {
+    ErrorCode.MESSAGE_UNAVAILABLE: "its reply did not come whole, or not in time",
+    ErrorCode.NODE_UNAVAILABLE: "its SuperNode has stopped answering",
+    ErrorCode.CLIENT_APP_CRASHED: "its process for this message has died",
+}
+
+
 def readable_error(reply: Message) -> str:
     """Return an error reply's reason without the runtime's wrapping."""
     reason = _ANSI.sub("", reply.error.reason or "").strip()
@@ -111,4 +120,5 @@ def readable_error(reply: Message) -> str:
     raised = _RAISED.match(reason)
     if raised:
         return in_words(f"{raised.group(1)}: {raised.group(2)}")
-    return f"{reason or 'no reason given'} (Flower error code {reply.error.code})"
+    told = _ON_BEHALF.get(reply.error.code, reason or "no reason given")
+    return f"{told} (Flower error code {reply.error.code})"

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,31 +21,11 @@ from sim.federation.rehearsal import Rehearsal
 from sim.processes import free_port
 from tests.flower.bits import assert_same_bits
 
+from .site import processes_of, trellis
+
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1200)]
 NAMES = ("clinic", "hospital", "ward")
 SETTINGS = {"rounds": 2, "tolerance": 0.0}
-
-
-def trellis(*arguments: object, code: int = 0, **options: object) -> str:
-    command = [sys.executable, "-m", "apps", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
-    assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-    return " ".join(done.stdout.split())
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Return the processes that name a folder, found in another way than the code finds them."""
-    found = []
-    for place in Path("/proc").iterdir():
-        if place.name.isdecimal():
-            try:
-                command = (place / "cmdline").read_bytes()
-                mentions = str(folder).encode() in command + (place / "environ").read_bytes()
-            except OSError:
-                continue
-            if mentions:
-                found.append(f"{place.name} {command.decode(errors='replace')[:100]}")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from sim.superexec import WakeableSleep
-from sim.supernode import AT_WORK, SHORTEST, AdaptiveSleep
+from sim.supernode import AT_WORK, HEARTBEAT, SHORTEST, AdaptiveSleep, heartbeat_interval
 
 
 @pytest.fixture
@@ -68,9 +68,21 @@ def test_flower_s_loops_wait_as_we_think():
         "install()\n"
         "assert isinstance(loop.time.sleep, AdaptiveSleep)\n"
         "assert loop._push_messages is not before\n"
+        "for name in ('supernode.fleet_http_connection', 'supercore.heartbeat'):\n"
+        "    beats = sys.modules['flwr.' + name]\n"
+        "    assert 'HEARTBEAT_DEFAULT_INTERVAL' in inspect.getsource(beats)\n"
+        "    assert beats.HEARTBEAT_DEFAULT_INTERVAL == 10\n"
     )
     code = code.replace("text.count('time.')", "(text.count('time.') - text.count('total time.'))")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_signs_of_life_are_as_frequent_as_flower_takes_unless_somebody_says_otherwise():
+    assert heartbeat_interval({}) == 10.0
+    assert heartbeat_interval({HEARTBEAT: "45"}) == 45.0
+    for wrong in ("9", "nan", "often", "1e9"):
+        with pytest.raises(ValueError, match=r"TRELLIS_HEARTBEAT=.*from 10 to 1800 seconds"):
+            heartbeat_interval({HEARTBEAT: wrong})
 
 
 WAITER = """

@@ -31,6 +31,7 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     from apps.common.runner import app_folder, make_run_config
     from sim.federation.folder import Federation
     from sim.federation.rehearsal import commands
+    from sim.processes import FlowerRunError
     from sim.run_config import check_run_config
 
     from .fitting import fit
@@ -61,13 +62,18 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
         say(console, f"  FLWR_HOME={home} flwr log {run_id} trellis --stream")
         say(console, f"  FLWR_HOME={home} flwr stop {run_id} trellis")
         return 130
+    except FlowerRunError as error:
+        say(console, f"run {run_id} could not be followed to its end: {error}")
+        say(console, f"what became of it: trellis deploy status {options.folder}")
+        _say_resume(options, console, out)
+        return 1
     return _report(options, console, out, ended)
 
 
 def _report(options: argparse.Namespace, console: Console, out: Path, ended: Any) -> int:
     """Say how a run ended and where its result is."""
     from apps.command.run import show
-    from apps.common.results import RunResult
+    from apps.common.results import RunResult, is_held
     from sim.flwr_command import tail
 
     try:
@@ -82,12 +88,18 @@ def _report(options: argparse.Namespace, console: Console, out: Path, ended: Any
         return 0
     why = f": {ended.details}" if ended.details else ""
     say(console, f"run {ended.run_id} ended as {ended.status}{why}")
+    if ended.status == "finished:failed" and is_held(out):
+        return 1  # what is in this folder is another run's, which goes on
     for note in result.notes if result is not None else tail(ended.log).splitlines():
         say(console, f"  {note}")
     if result is not None:
-        go_on = f"trellis deploy run {options.folder} {options.study} --resume {out}"
-        say(console, f"once that is mended, go on with: {go_on}")
+        _say_resume(options, console, out)
     return 1
+
+
+def _say_resume(options: argparse.Namespace, console: Console, out: Path) -> None:
+    go_on = f"trellis deploy run {options.folder} {options.study} --resume {out}"
+    say(console, f"once that is mended, go on with: {go_on}")
 
 
 def _reader(study: str, rounds: int, display: Any, console: Console) -> Callable[[str], None]:

@@ -13,7 +13,7 @@ import pytest
 
 import apps
 from apps.common.recording import _end, _names, _one_line
-from apps.common.results import LOCK, FolderLock, RunResult
+from apps.common.results import LOCK, FolderLock, RunResult, is_held
 from apps.common.runner import make_run_config
 from apps.common.settings import ConfigError, config_class
 from apps.pages.report import write_index
@@ -97,8 +97,10 @@ def test_the_index_counts_runs_that_were_stopped(tmp_path):
 
 def test_the_second_of_two_runs_into_one_folder_is_refused_and_changes_nothing(tmp_path):
     start(tmp_path)
+    assert not is_held(tmp_path)
     held = FolderLock(tmp_path)
     before = content(tmp_path)
+    assert is_held(tmp_path)
     for resume in (False, True):
         with pytest.raises(
             ConfigError, match=f"another run writes into this folder .process {os.getpid()}"
@@ -106,6 +108,7 @@ def test_the_second_of_two_runs_into_one_folder_is_refused_and_changes_nothing(t
             start(tmp_path, resume=resume, rho=2.0)
         assert content(tmp_path) == before
     held.release()
+    assert not is_held(tmp_path)
     start(tmp_path, rho=2.0)
 
 
