@@ -259,6 +259,9 @@ def test_a_node_config_says_whose_client_a_device_is_and_a_wrong_one_is_named(tm
     with pytest.raises(StudyError, match="device error E"):
         in_process(settings, silent, tmp_path / "silent")
     assert "site3: which server is it a client of" in told()[-1]
+    # Of one server everybody is a client.
+    one = in_process({**settings, "servers": 1}, [*silent[3:]], tmp_path / "one")
+    assert one.arrays["homes"].tolist() == [0]
 
 
 def test_a_client_missing_in_assignment_csv_is_named(tmp_path):
