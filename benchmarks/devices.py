@@ -53,7 +53,14 @@ CASES = {
         Case(
             "gromov-wasserstein-sound",
             "gromov-wasserstein",
-            {**_SOUND, "classes": 2, "rounds": 1, "model": "gcn", "downstream": "knn"},
+            {
+                **_SOUND,
+                "classes": 2,
+                "rounds": 1,
+                "model": "gcn",
+                "downstream": "knn",
+                "method": "fedavg",
+            },
         ),
     )
 }

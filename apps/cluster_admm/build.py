@@ -10,6 +10,7 @@ from typing import Any
 from apps.common.progress import publish
 from apps.common.servers import build_topology
 from apps.common.settings import ConfigError
+from strategies.cluster_admm.accelerated import AcceleratedAdmm
 from strategies.cluster_admm.finding import ClusterFinding, first_assignment
 from strategies.cluster_admm.local import ClientsAlone
 from strategies.cluster_admm.releases import Bounds
@@ -57,7 +58,8 @@ def build_strategy(
             )
         return ClientsAlone(**arguments, task=task)
     if one_task or not config.finds_clusters:
-        return ClusterAdmm(**arguments, task=task)
+        made = AcceleratedAdmm if config.accelerated else ClusterAdmm
+        return made(**arguments, task=task)
     candidates = config.candidates
     if len(candidates) == 1:
         return ClusterFinding(**arguments, task=task, every=config.assign_every)

@@ -47,8 +47,10 @@ def dealt_server(clients: int, servers: int, node: Node) -> int:
     Raises
     ------
     DataError
-        For a client without a place.
+        For a client without a place, where there are several servers.
     """
+    if servers == 1:
+        return 0
     if not 0 <= node.partition < clients:
         raise DataError(
             f"{node.name}: which server is it a client of? partition-id {node.partition} is not "

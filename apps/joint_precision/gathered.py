@@ -36,7 +36,7 @@ def gathered_strategy(
         points=points,
         penalty=config.penalty if pooled else "alone",
         check=_check_data if pooled else partial(_check_matrices, len(points)),
-        opens=config.accelerated,
+        opens=config.accelerated and not pooled,  # raw data is asked for by itself
         assemble=partial(_pool, config, points) if pooled else partial(_stack, points),
     )
 

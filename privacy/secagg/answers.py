@@ -1,4 +1,4 @@
-"""What a device answers to the four actions of secure aggregation.
+"""What a device answers to the actions of secure aggregation.
 
 Keys and the state of one round live in ``context.state``, in memory on the device. Node config:
 ``signing-key`` (path of a private key) signs this device's key; ``trusted-keys`` (path of a table
@@ -25,7 +25,7 @@ from .client import DIRECTORY, RECORD, VECTOR, Summands
 from .errors import BadMessage, NoSuchSession
 from .graph import FEWEST, SHARE
 from .keys import joined
-from .messages import Directory, Hello, M, NoSession, Order, Question, Roll, parse, to_fields
+from .messages import Directory, Hello, M, Met, NoSession, Order, Question, Roll, parse, to_fields
 from .protocol import Member, Policy
 from .ring import layout_of, layout_size
 from .signing import load_signing_key, load_trusted_keys
@@ -39,6 +39,13 @@ def keys(message: Message, context: Context) -> Message:
     before = _load(context) if RECORD in context.state else None
     member, advert = Member.enter(_read(Hello, message), policy_of(context), before)
     return _answer(member, message, context, advert)
+
+
+def meet(message: Message, context: Context) -> Message:
+    """Meet the others before any order: who refuses them costs nobody a release."""
+    member = Member(_load(context), policy_of(context))
+    member.meet(_directory(message.content.get(DIRECTORY)))
+    return _answer(member, message, context, Met(member.state.directory))
 
 
 def masked(
@@ -55,9 +62,7 @@ def masked(
     try:
         member = Member(_load(context), policy_of(context))
         if directory is not None:
-            if not isinstance(directory, ConfigRecord):
-                raise BadMessage(f"{DIRECTORY} is no record of settings")
-            member.meet(parse(Directory, directory))
+            member.meet(_directory(directory))
         # Before anything is computed from data: a round that cannot be must cost nothing.
         told_alike = shared_hash(message.content, order.personal, context.run_config)
         member.begin(order, told_alike)
@@ -132,6 +137,12 @@ def policy_of(context: Context) -> Policy:
         float(config.get("colluding", 0.0)),
         str(config.get("count-noise-of", "signed")),
     )
+
+
+def _directory(record: object) -> Directory:
+    if not isinstance(record, ConfigRecord):
+        raise BadMessage(f"{DIRECTORY} is no record of settings")
+    return parse(Directory, record)
 
 
 def _read(kind: type[M], message: Message) -> M:

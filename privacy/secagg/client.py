@@ -1,4 +1,4 @@
-"""Secure aggregation in a Flower ClientApp: one call registers the four actions.
+"""Secure aggregation in a Flower ClientApp: one call registers its actions.
 
     def summands(message: Message, context: Context) -> Summands:
         ...                                 # what `train` would compute from the same content
@@ -21,9 +21,9 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-KEYS, MASKED = "secagg_keys", "secagg_masked"
+KEYS, MEET, MASKED = "secagg_keys", "secagg_meet", "secagg_masked"
 AGREE, UNMASK = "secagg_agree", "secagg_unmask"
-# The directory comes with the first order, beside it.
+# The directory comes with the first order, beside it, or before it where an order costs a release.
 RECORD, DIRECTORY, VECTOR = "secagg", "secagg-directory", "masked"
 
 
@@ -75,6 +75,12 @@ def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -
         from . import answers
 
         return answers.keys(message, context)
+
+    @app.query(MEET)
+    def meet(message: Message, context: Context) -> Message:
+        from . import answers
+
+        return answers.meet(message, context)
 
     @app.train(MASKED)
     def masked(message: Message, context: Context) -> Message:

@@ -4,7 +4,9 @@ Once a session:
 
     keys         Hello      ->  Advert    a public key
 
-In every round, the first with everyone's keys, the `Directory`, beside the order:
+    meet         Directory  ->  Met       everyone's keys; where sums are noisy
+
+In every round, the first with the `Directory` beside the order where clients have not met:
 
     masked       Order      ->  Masked    the payload; back come the masked vector, sealed shares
     consistency  Roll       ->  Agreed    who is in the sum; back come words on it, for neighbours
@@ -61,6 +63,13 @@ class Directory:
     names: list[str]
     keys: bytes
     signatures: list[bytes]
+
+
+@dataclass(frozen=True)
+class Met:
+    """Client to server: the hash of the directory it has accepted."""
+
+    directory: bytes
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ over the neighbours v of u in the round. In the sum over all clients the pair ma
 server removes PRG(b_u) of those whose vector came, from t shares of b_u, and PRG(s_uv) towards
 those whose vector did not, from the seed s_uv that u gives.
 
-Once a session every client sends a public key, and with its first order is told everyone's; roots
-of pairs come from them (`pairs`), and the hash of all keys is in every mask: clients with different
-directories have no mask in common, and do not add up. A round has three exchanges:
+Once a session every client sends a public key, and with its first order or before it (where an
+order costs a release) is told everyone's; roots of pairs come from them (`pairs`), and the hash of
+all keys is in every mask: clients with different directories have no mask in common, and do not add
+up. A round has three exchanges:
 
     masked       the client is told who takes part and works out for itself who its neighbours are;
                  it sends its masked vector and shares of b_u, a share for each neighbour

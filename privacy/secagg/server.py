@@ -67,7 +67,7 @@ class Session:
     Attributes
     ----------
     members : the clients that sent keys and have not refused the directory
-    met : those that have accepted it: an answer to their first order, which brought it, has come
+    met : those that have accepted it, by their word or by an answer to the order that brought it
     directory, hash : everyone's keys, once closed
     """
 

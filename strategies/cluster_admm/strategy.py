@@ -203,7 +203,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
         own = self.models[self.homes[answered], self.groups[answered]]
         self.duals[answered] += task.rho * (own - self.last[answered])  # (5)
         self._refuse_divergence(server_round, tau, before)
-        return {"change": _relative(self.models, before), "tau": tau}
+        return {"change": relative(self.models, before), "tau": tau}
 
     def _refuse_divergence(self, server_round: int, tau: float, before: Vector) -> None:
         """Stop when models grow without bound."""
@@ -242,6 +242,7 @@ def placed(clients: Sequence[Client], what: str, count: int) -> NDArray[np.intp]
     return np.array(places, dtype=np.intp)
 
 
-def _relative(now: NDArray[np.float64], before: NDArray[np.float64]) -> float:
+def relative(now: NDArray[np.float64], before: NDArray[np.float64]) -> float:
+    """Return |now - before| by the larger of the two norms."""
     norm = max(float(np.linalg.norm(now)), float(np.linalg.norm(before)), 1e-12)
     return float(np.linalg.norm(now - before)) / norm

@@ -1,6 +1,6 @@
 """The private consensus: one noisy secure sum, solved once, and graphs that stay at home.
 
-    enrolment, keys (1), the sum (3), the public result (1): six messages a device, no rounds.
+    enrolment, keys (2), the sum (3), the public result (1): seven messages a device, no rounds.
 
 The server sees the sum over all clients of their statistics, with the noise of one central
 mechanism in it, and makes the consensus of it. Every client is sent the consensus and makes its own

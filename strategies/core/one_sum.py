@@ -1,7 +1,7 @@
 """One exchange: a secure sum, the whole problem solved from it, the result sent to everyone.
 
 Where all that a study needs of its clients is one sum, there are no rounds. A device gets at most
-six messages: enrolment, one for keys, three for the sum, and the public result, from which it may
+seven messages: enrolment, two for keys, three for the sum, and the public result, from which it may
 make one of its own that stays with it (`apps.common.private.personal`).
 
 A study writes, beside `SumStrategy`'s ``payload`` and ``layout`` and the state:

@@ -3,10 +3,11 @@
     total = sum over the clients that stayed of x_i,   in fixed point, exact
 
 in three exchanges a round, for one group of clients or for several side by side; before the first,
-one exchange in which clients send their keys, which all are told with their first round. A client
-that fails is left out and named; once its masked vector has come it stays in the sum, unless the
-sum cannot be opened without it: then the round is made again without those who failed. For update
-rules that need nothing but a sum.
+one exchange in which clients send their keys, which all are told with their first round; before it
+in a noisy sum, where a round that fails because somebody refuses the others would have cost all of
+them a release. A client that fails is left out and named; once its masked vector has come it stays
+in the sum, unless the sum cannot be opened without it: then the round is made again without those
+who failed. For update rules that need nothing but a sum.
 
 Keys are set up anew, for everyone, where a client has lost them by a restart or has come late.
 
@@ -37,13 +38,14 @@ from privacy.secagg.client import (
     DIRECTORY,
     KEYS,
     MASKED,
+    MEET,
     RECORD,
     UNMASK,
     VECTOR,
 )
 from privacy.secagg.errors import Again, BadMessage, SecAggError, TooFewClients
 from privacy.secagg.graph import FEWEST, Plan, noisy_plan, plan
-from privacy.secagg.messages import Advert, Agreed, M, Masked, Opened, parse, to_fields
+from privacy.secagg.messages import Advert, Agreed, M, Masked, Met, Opened, parse, to_fields
 from privacy.secagg.ring import Layout, Ring
 from privacy.secagg.server import ServerRound, Session
 
@@ -291,7 +293,18 @@ class SecureSum:
             session.take_advert(client, _read(Advert, content))
 
         stages.ask(f"query.{KEYS}", everyone, lambda c: _record(session.hello(c)), take_advert)
-        session.close()
+        directory = RecordDict({DIRECTORY: ConfigRecord(to_fields(session.close()))})
+
+        def take_met(client: int, content: RecordDict) -> None:
+            if _read(Met, content).directory != session.hash:
+                raise BadMessage("it has another directory")
+            session.met.add(client)
+
+        if self.noisy:
+            members = dict.fromkeys(session.members)
+            stages.ask(f"query.{MEET}", members, lambda c: RecordDict(dict(directory)), take_met)
+            # The directory stands, with those who refused it: they are as if they had dropped out.
+            session.members = sorted(session.met)
         return session
 
     # --- a round -------------------------------------------------------------------------------

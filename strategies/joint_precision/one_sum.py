@@ -1,6 +1,6 @@
 """The server of joint-precision with ``release = sum``: one noisy secure sum, and the consensus.
 
-A device gets six messages at most: enrolment, one for keys, three for the sum, and the consensus,
+A device gets seven messages at most: enrolment, two for keys, three for the sum, and the consensus,
 from which and from its raw samples it makes a graph of its own (`apps.joint_precision.private`).
 Three more where samples are held out: a second sum, of how well the consensus predicts them. The
 server's mathematics comes in by ``estimate``; here is what is asked, checked and kept.

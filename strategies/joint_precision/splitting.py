@@ -34,7 +34,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from .anderson import Anderson
+from strategies.core.anderson import Anderson
+
 from .blocks import Blocks
 from .prox import Penalty
 

@@ -18,6 +18,7 @@ from privacy.accounting.budget import DeviceLedger, PrivacyRefused
 from sim.grid import LocalGrid
 from strategies.core import wire
 from tests.apps.device_logs import reasons
+from tests.attacks.same_device import with_secret
 from tests.attacks.test_sound_studies import CASES, ask, device, observable
 
 SOUND = {"privacy": "sound", "epsilon": 1.0, "clients": 5, "held-out": 0.2}
@@ -66,7 +67,7 @@ def test_no_record_decides_what_a_device_says(case, tmp_path):
 def test_one_record_moves_the_sum_by_no_more_than_the_noise_is_for(case, clip, tmp_path):
     found = []
     for number, values in enumerate(CASES[case][1:]):
-        node = device(tmp_path / str(number), values)
+        node = with_secret(device(tmp_path / str(number), values))
         arrays = summands_of(node, {**SOUND, "clip": clip}, asked_for("statistic"))
         found.append(np.concatenate(list(arrays.values())))
     assert np.all(np.isfinite(found))
@@ -80,7 +81,7 @@ def test_one_record_moves_the_sum_by_no_more_than_the_noise_is_for(case, clip, t
 def test_one_record_moves_the_score_by_one_at_most(case, sent, tmp_path):
     found = []
     for number, values in enumerate(CASES[case][1:]):
-        node = device(tmp_path / str(number), values)
+        node = with_secret(device(tmp_path / str(number), values))
         found.append(summands_of(node, SOUND, asked_for("score", SENT[sent]))["scores"])
     assert np.linalg.norm(found[0] - found[1]) <= score.SENSITIVITY
 

@@ -21,6 +21,7 @@ from privacy.accounting.budget import DeviceLedger, PrivacyRefused
 from sim.grid import LocalGrid, run_local
 from strategies.core import wire
 from tests.apps.device_logs import reasons
+from tests.attacks.same_device import with_secret
 from tests.attacks.test_sound_studies import ask, observable
 
 SETTINGS = {
@@ -74,12 +75,8 @@ ODD = {
 def device(folder, arrays, **more):
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "site.npz", **arrays)
-    state = folder / "state"
-    if not state.exists():  # neighbouring data on the same device: with the same secret
-        state.mkdir()
-        (state / "ledger.json").write_text('{"version": 1, "entries": {}}')
-        (state / "secret").write_bytes(b"s" * 32)
-    return {"data-path": str(folder / "site.npz"), "state-path": str(folder / "state"), **more}
+    node = {"data-path": str(folder / "site.npz"), "state-path": str(folder / "state"), **more}
+    return with_secret(node)
 
 
 def first_weights(scale: float = 1.0):

@@ -1,7 +1,7 @@
 """``trellis device``: what a device's owner sees and uses, a file per subcommand.
 
 A subcommand's module has `add`, which describes it to argparse, and what it does beside it; one
-more is a file here and a name in `PARTS`. `saying` is what they share. Whatever is heavy is
+more is a file here and a name in `PARTS`. `state` is what they share. Whatever is heavy is
 imported where it is used, and nothing needs more than a device's own install has.
 """
 

@@ -7,7 +7,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .saying import asker, config_of, say, there
+from apps.command.saying import say
+
+from .state import asker, config_of, there
 
 if TYPE_CHECKING:
     from rich.console import Console

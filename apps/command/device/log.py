@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .saying import asker, say, there
+from apps.command.saying import say
+
+from .state import asker, there
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .saying import config_of, say
+from apps.command.saying import say
+
+from .state import config_of
 
 if TYPE_CHECKING:
     from rich.console import Console

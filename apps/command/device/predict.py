@@ -7,7 +7,9 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .saying import say, there
+from apps.command.saying import say
+
+from .state import there
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .saying import say
+from apps.command.saying import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,7 @@ def add(parts: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Look whether the device can work at all, wait for its server, become its SuperNode."""
-    from apps.command.check import before_start
+    from apps.command.deploy.check import before_start
     from sim.federation.device import Device
     from sim.federation.folder import FederationError
     from sim.federation.scripts import NOT_CONFIGURED

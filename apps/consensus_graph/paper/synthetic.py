@@ -205,7 +205,8 @@ def tune(out: Path, console: Console) -> None:
     jobs = [
         Job(
             STUDY,
-            {"overlap": q, "signals": str(size), "tolerance": 1e-3, "rounds": 40, **parameters},
+            {"overlap": q, "signals": str(size), "tolerance": 1e-3, "rounds": 40, **parameters}
+            | {"acceleration": "off"},
             seed,
             (q, size, *parameters.items()),
         )

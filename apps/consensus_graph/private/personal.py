@@ -116,6 +116,8 @@ def errors_allowed(noise: float, count: int) -> float:
 def choose(scores: Matrix, errors: float) -> int:
     """Return the row of ``scores`` (pulls, N) to take, see the module; row 0 is alone."""
     total = np.sum(scores, axis=1)
+    if not np.all(np.isfinite(total)):  # signals of sizes that have no likelihood in floats
+        return 0
     best = int(np.argmax(total))
     behind = scores[best] - scores
     error = np.std(behind, axis=1) * np.sqrt(scores.shape[1])

@@ -48,8 +48,10 @@ def scores(learning: Matrix, held: Matrix, consensus: Vector, noise: float, alph
     """Return the two counts (2,) of one client."""
     explained = float(np.count_nonzero(advantage(held, consensus) > 0.0))
     try:
-        helped = personal_graph(learning, consensus, noise, alpha).gain > 0.0
-    except (ArithmeticError, ValueError, np.linalg.LinAlgError):
+        # Signals of any size: what overflows on the way is no reason to say so.
+        with np.errstate(over="ignore", invalid="ignore"):
+            helped = bool(personal_graph(learning, consensus, noise, alpha).gain > 0.0)
+    except Exception:
         helped = False  # whether a device answers must not depend on its signals
     return np.array([explained, float(helped)])
 

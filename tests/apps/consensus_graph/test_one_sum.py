@@ -1,4 +1,4 @@
-"""Private and useful, end to end: one noisy sum, graphs that stay at home, six messages."""
+"""Private and useful, end to end: one noisy sum, graphs that stay at home, seven messages."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_forecast_is_the_noise_that_comes():
     assert many.quotient == pytest.approx(forecast.CLEAR, rel=0.1)
 
 
-def test_six_messages_reach_a_device(monkeypatch):
+def test_seven_messages_reach_a_device(monkeypatch):
     kinds: Counter[tuple[int, str]] = Counter()
     original = LocalGrid.push_messages
 
@@ -86,10 +86,10 @@ def test_six_messages_reach_a_device(monkeypatch):
     monkeypatch.setattr(LocalGrid, "push_messages", counted)
     run(STUDY, SMALL)
     by_node = Counter(node for node, _ in kinds.elements())
-    assert set(by_node.values()) == {6}
+    assert set(by_node.values()) == {7}
     kinds.clear()
     run(STUDY, {**SMALL, "held-out": 0.2})
-    assert set(Counter(node for node, _ in kinds.elements()).values()) == {9}
+    assert set(Counter(node for node, _ in kinds.elements()).values()) == {10}
 
 
 def test_the_same_seed_gives_the_same_bits():

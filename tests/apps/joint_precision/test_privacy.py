@@ -101,7 +101,16 @@ def _stream(heard):
     return stream
 
 
-@pytest.mark.parametrize("extra", [{}, {"path": 3}, {"method": "glasso"}])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"path": 3},
+        {"method": "glasso"},
+        {"one-exchange": "off"},
+        {"one-exchange": "off", "acceleration": "off", "path": 3},
+    ],
+)
 def test_two_data_sets_with_the_same_noisy_tau_send_the_same_messages(tmp_path, monkeypatch, extra):
     folders = []
     for number in (0, 1):
@@ -120,7 +129,7 @@ def test_two_data_sets_with_the_same_noisy_tau_send_the_same_messages(tmp_path, 
     assert different[0] != different[1]
     monkeypatch.setattr(shared.Release, "apply", fixed)
     same = [_stream(overheard(settings, data=folder)) for folder in folders]
-    assert len(same[0]) > 3
+    assert len(same[0]) >= 3
     assert same[0] == same[1]
 
 

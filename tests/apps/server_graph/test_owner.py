@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from apps.command import main
 from apps.common.private.measures import ALONE, MEAN, MOST_FREQUENT, THIS
 from tests.apps.owner_runs import devices, held_out_places, kept_by, run_on, score_of
+from tests.attacks.same_device import with_secret
 
 STUDY = "server-graph"
 NAMES = np.array(["age", "<b>dose</b>", "weight"])
@@ -88,7 +89,7 @@ def test_held_out_rows_teach_nothing(tmp_path):
         folder.mkdir()
         nodes = devices(folder, data)
         for node in nodes:  # so that both runs hold the same rows out
-            device_state(node)
+            with_secret(node)
         changed = []
         for node, arrays in zip(nodes, data, strict=True):
             X = arrays["X"].copy()
@@ -98,16 +99,6 @@ def test_held_out_rows_teach_nothing(tmp_path):
         run_on(nodes, STUDY, folder / "out", {**OPEN, "batch": 0})
         models.append(kept_by(nodes[0]).arrays["model"])
     np.testing.assert_allclose(models[0], models[1], rtol=1e-12)
-
-
-def device_state(node):
-    """Give a device a secret that is the same in every folder."""
-    from pathlib import Path
-
-    state = Path(node["state-path"])
-    state.mkdir()
-    (state / "ledger.json").write_text('{"version": 1, "entries": {}}')
-    (state / "secret").write_bytes(b"s" * 32)
 
 
 def test_the_page_says_what_who_how_good_and_at_what_price(tmp_path):

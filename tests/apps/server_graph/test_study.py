@@ -250,15 +250,21 @@ def test_a_node_config_says_whose_client_a_device_is_and_a_wrong_one_is_named(tm
     def told():
         return reasons(tmp_path / ".site3-trellis")
 
-    for wrong in (2, "two"):
+    for wrong, why in (
+        (2, "site3.*server=2.* numbered from 0 to 1"),
+        ("two", "server='two': must be a whole number"),
+    ):
         bad = [*nodes[:3], {**nodes[3], "server": wrong}]
         with pytest.raises(StudyError, match="device error E"):
             in_process(settings, bad, tmp_path / "bad")
-        assert re.search(f"site3.*server={wrong!r}.* numbered from 0 to 1", told()[-1])
+        assert re.search(why, told()[-1])
     silent = [*nodes[:3], {"data-path": nodes[3]["data-path"]}]
     with pytest.raises(StudyError, match="device error E"):
         in_process(settings, silent, tmp_path / "silent")
     assert "site3: which server is it a client of" in told()[-1]
+    # Of one server everybody is a client.
+    one = in_process({**settings, "servers": 1}, [*silent[3:]], tmp_path / "one")
+    assert one.arrays["homes"].tolist() == [0]
 
 
 def test_a_client_missing_in_assignment_csv_is_named(tmp_path):

@@ -127,7 +127,7 @@ def test_a_key_in_both_places_is_a_mistake(policy):
         ({"max_epsilon": 0.5}, "did you mean 'max-epsilon'"),
         ({"datapath": "/x"}, "did you mean 'data-path'"),
         ({"Max-Epsilon": 0.5}, "did you mean 'max-epsilon'"),
-        ({"colour": "red"}, "colour: unknown in a node config; known: max-epsilon"),
+        ({"zzz": "red"}, "zzz: unknown in a node config; known: max-epsilon"),
         ({"max-epsilon": "0.5"}, "max-epsilon='0.5': must be a number.*write it without quotes"),
         ({"require-privacy": "true"}, "must be true or false.*write it without quotes"),
         ({"simulation": "true"}, "simulation='true': must be true or false.*without quotes"),

@@ -59,6 +59,7 @@ STRATEGIES += [
     for more in (
         *({"method": method} for method in ("pgfl", "gfl", "clusterfl", "local", "fedavg")),
         {"mixing": "exact", "loss": "logistic"},
+        {"mixing": "exact", "tolerance": 1e-12},  # accelerated
         {"sample": 2, "privacy": "sound"},
         {"clusters": "auto:2", "assign-every": 2},
         {"clusters": "auto:1-2", "rounds": 3, "assign-every": 1},

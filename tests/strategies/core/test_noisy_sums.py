@@ -225,6 +225,19 @@ class TestDevices:
             Federation(4, tmp_path, policy=lambda i: policy).gather()
         assert ledger(tmp_path, 0) == {}
 
+    def test_a_device_that_refuses_the_others_costs_nobody_a_release(self, tmp_path):
+        keys = self.keys(tmp_path, 5)
+        (tmp_path / "short").write_text((tmp_path / "table").read_text().split("\n", 1)[1])
+
+        def policy(i):  # the last one's owner does not know the first
+            return keys(i) | ({"trusted-keys": str(tmp_path / "short")} if i == 4 else {})
+
+        found = Federation(5, tmp_path, policy=policy).gather()
+        assert found.survivors == [0, 1, 2, 3]
+        assert list(found.failures) == [4]
+        assert [len(ledger(tmp_path, i)) for i in range(4)] == [1, 1, 1, 1]
+        assert not (tmp_path / "state-4").exists()
+
     def test_a_server_that_plans_a_sparse_graph_gets_the_whole_noise_of_each(self, tmp_path):
         """It could open parts of the sum; so nobody counts on all others."""
         federation = Federation(70, tmp_path, policy=lambda i: {"count-noise-of": "anyone"})

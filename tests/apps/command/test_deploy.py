@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from apps.command import main
-from apps.command.check import findings
+from apps.command.deploy.check import findings
 from privacy.device.codes import CODES
 from sim.federation.device import Device
 from sim.federation.folder import Federation

@@ -1,19 +1,9 @@
-"""What the subcommands of ``trellis device`` share: safe words on a terminal, and where to look."""
+"""What the subcommands of ``trellis device`` share: where to look, and who asked."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
-def say(console: Console, text: str) -> None:
-    """Print a text as it is, whoever wrote it."""
-    # Texts from a run are data: no markup, no colours of theirs, no control characters.
-    shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
-    console.print(shown, markup=False, highlight=False, soft_wrap=True)
+from typing import Any
 
 
 def there(state: Path) -> None:

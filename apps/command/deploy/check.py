@@ -158,9 +158,8 @@ def _difference(wanted: list[str], columns: list[str]) -> str:
 
 
 def _policy(device: Device) -> Iterator[Finding]:
+    from apps.command.device.policy import in_words
     from privacy.device.policy_file import PolicyError, whole_config
-
-    from .device.policy import in_words
 
     try:
         lines = in_words(whole_config(device.node))

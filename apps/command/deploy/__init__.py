@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apps
+from apps.command.given import add_settings
+from apps.command.saying import say
 from apps.common.settings import ConfigError
-
-from .given import add_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,13 +90,13 @@ def act_init(options: argparse.Namespace, console: Console) -> int:
         options.tls,
     )
     create(federation, hosts=options.host, data=data, open_policy=options.open)
-    _say(console, f"{len(names)} devices in {federation.folder}: {', '.join(names)}")
+    say(console, f"{len(names)} devices in {federation.folder}: {', '.join(names)}")
     if not data:
-        _say(console, f"put each device's file at {federation.folder}/devices/NAME/data/NAME.csv")
+        say(console, f"put each device's file at {federation.folder}/devices/NAME/data/NAME.csv")
     if options.open:
-        _say(console, "their policies allow runs without any privacy: for trying out only")
-    _say(console, f"what to do now: {federation.folder}/README.md, or here, as a rehearsal:")
-    _say(console, f"  trellis deploy up {options.folder}")
+        say(console, "their policies allow runs without any privacy: for trying out only")
+    say(console, f"what to do now: {federation.folder}/README.md, or here, as a rehearsal:")
+    say(console, f"  trellis deploy up {options.folder}")
     return 0
 
 
@@ -107,9 +107,9 @@ def act_up(options: argparse.Namespace, console: Console) -> int:
     federation = _load(options.folder)
     if problems := _not_ready(federation):
         raise ConfigError("\n".join(problems))
-    Rehearsal(federation).up(say=lambda text: _say(console, text))
-    _say(console, f"all {len(federation.names)} devices are online; they stay so until")
-    _say(console, f"  trellis deploy down {options.folder}")
+    Rehearsal(federation).up(say=lambda text: say(console, text))
+    say(console, f"all {len(federation.names)} devices are online; they stay so until")
+    say(console, f"  trellis deploy down {options.folder}")
     return 0
 
 
@@ -127,9 +127,11 @@ def act_status(options: argparse.Namespace, console: Console) -> int:
     where = rehearsal.processes().get("server")
     process = f"process {where} here" if where else "on another machine"
     address = federation.here if where else federation.address
-    _say(console, f"SuperLink {address}: answers, {process}")
+    say(console, f"SuperLink {address}: answers, {process}")
     devices = rehearsal.status()
-    table = Table("device", "status", "since", "process here", "Flower's number")
+    table = Table()
+    for heading in ("device", "status", "since", "process", "Flower's number"):
+        table.add_column(heading, no_wrap=True)
     for device in devices:
         here = str(device.process) if device.process else "-"
         table.add_row(device.name, device.status, device.since or "-", here, device.node or "-")
@@ -149,7 +151,7 @@ def act_down(options: argparse.Namespace, console: Console) -> int:
     from sim.federation.rehearsal import Rehearsal
 
     stopped = Rehearsal(_load(options.folder)).down()
-    _say(console, f"{stopped} processes stopped" if stopped else "nothing was running here")
+    say(console, f"{stopped} processes stopped" if stopped else "nothing was running here")
     return 0
 
 
@@ -158,8 +160,8 @@ def act_register(options: argparse.Namespace, console: Console) -> int:
     from sim.federation.rehearsal import register_for_real
 
     federation = _load(options.folder)
-    register_for_real(federation, lambda text: _say(console, text))
-    _say(console, f"all {len(federation.names)} devices are registered at {federation.address}")
+    register_for_real(federation, lambda text: say(console, text))
+    say(console, f"all {len(federation.names)} devices are registered at {federation.address}")
     return 0
 
 
@@ -170,12 +172,12 @@ def act_check(options: argparse.Namespace, console: Console) -> int:
     from .check import findings
 
     device, bad = Device.load(options.folder), 0
-    _say(console, f"{device.name}, for {device.superlink}")
+    say(console, f"{device.name}, for {device.superlink}")
     for finding in findings(device):
         bad += not finding.ok
         mark = "  ok  " if finding.ok else "  NOT "
-        _say(console, f"{mark}{finding.what}: {finding.words}")
-    _say(console, f"{bad} to mend" if bad else "this device can join")
+        say(console, f"{mark}{finding.what}: {finding.words}")
+    say(console, f"{bad} to mend" if bad else "this device can join")
     return 1 if bad else 0
 
 
@@ -214,7 +216,3 @@ def _load(folder: Path) -> Federation:
     from sim.federation.folder import Federation
 
     return Federation.load(folder)
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apps.command.fitting import fit
+from apps.command.deploy.fitting import fit
 from apps.common.settings import ConfigError, config_class
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from apps.command.saying import say
 from apps.common.settings import ConfigError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     Ctrl-C leaves the run going, and says how to follow it further and how to stop it: devices may
     have spent part of their budgets on it already.
     """
+    from apps.command.run import requested
     from apps.common.progress import LiveDisplay
     from apps.common.runner import app_folder, make_run_config
     from sim.federation.folder import Federation
@@ -33,13 +35,12 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     from sim.run_config import check_run_config
 
     from .fitting import fit
-    from .run import requested
 
     federation = Federation.load(options.folder)
     given, seed, _, out = requested(options)
     fitted = fit(options.study, given, _node_configs(federation))
     if fitted.chosen and options.resume is None:
-        _say(console, f"chosen for these devices: {', '.join(fitted.chosen.values())}")
+        say(console, f"chosen for these devices: {', '.join(fitted.chosen.values())}")
     config = make_run_config(
         options.study, fitted.settings, seed=seed, resume=options.resume is not None
     )
@@ -49,7 +50,7 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     config |= {"out": str(out), "report": True, "devices": ",".join(federation.names)}
     check_run_config(app, config)
     run_id = command.submit(app, config)
-    _say(console, f"run {run_id} of {options.study} was submitted; its folder: {out}")
+    say(console, f"run {run_id} of {options.study} was submitted; its folder: {out}")
     rounds = int(config[f"{options.study}.rounds"])
     try:
         with LiveDisplay(console) as display:
@@ -57,13 +58,13 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
             ended = command.follow(run_id, timeout=math.inf, on_log=show_line)
     except KeyboardInterrupt:
         home = command.home
-        _say(console, f"run {run_id} goes on without this command. To follow it, or to stop it:")
-        _say(console, f"  FLWR_HOME={home} flwr log {run_id} trellis --stream")
-        _say(console, f"  FLWR_HOME={home} flwr stop {run_id} trellis")
+        say(console, f"run {run_id} goes on without this command. To follow it, or to stop it:")
+        say(console, f"  FLWR_HOME={home} flwr log {run_id} trellis --stream")
+        say(console, f"  FLWR_HOME={home} flwr stop {run_id} trellis")
         return 130
     except FlowerRunError as error:
-        _say(console, f"run {run_id} could not be followed to its end: {error}")
-        _say(console, f"what became of it: trellis deploy status {options.folder}")
+        say(console, f"run {run_id} could not be followed to its end: {error}")
+        say(console, f"what became of it: trellis deploy status {options.folder}")
         _say_resume(options, console, out)
         return 1
     return _report(options, console, out, ended)
@@ -71,10 +72,9 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
 
 def _report(options: argparse.Namespace, console: Console, out: Path, ended: Any) -> int:
     """Say how a run ended and where its result is."""
+    from apps.command.run import show
     from apps.common.results import RunResult, is_held
     from sim.flwr_command import tail
-
-    from .run import show
 
     try:
         result = RunResult.load(out)
@@ -84,14 +84,14 @@ def _report(options: argparse.Namespace, console: Console, out: Path, ended: Any
         if result is not None:
             show(console, [result])
         else:
-            _say(console, f"completed; the result is on the SuperLink's machine, in {out}")
+            say(console, f"completed; the result is on the SuperLink's machine, in {out}")
         return 0
     why = f": {ended.details}" if ended.details else ""
-    _say(console, f"run {ended.run_id} ended as {ended.status}{why}")
+    say(console, f"run {ended.run_id} ended as {ended.status}{why}")
     if ended.status == "finished:failed" and is_held(out):
         return 1  # what is in this folder is another run's, which goes on
     for note in result.notes if result is not None else tail(ended.log).splitlines():
-        _say(console, f"  {note}")
+        say(console, f"  {note}")
     if result is not None:
         _say_resume(options, console, out)
     return 1
@@ -99,7 +99,7 @@ def _report(options: argparse.Namespace, console: Console, out: Path, ended: Any
 
 def _say_resume(options: argparse.Namespace, console: Console, out: Path) -> None:
     go_on = f"trellis deploy run {options.folder} {options.study} --resume {out}"
-    _say(console, f"once that is mended, go on with: {go_on}")
+    say(console, f"once that is mended, go on with: {go_on}")
 
 
 def _reader(study: str, rounds: int, display: Any, console: Console) -> Callable[[str], None]:
@@ -110,7 +110,7 @@ def _reader(study: str, rounds: int, display: Any, console: Console) -> Callable
             row = {"round": float(found[1]), "change": float(found[2])}
             display(study, rounds, row)
         elif line.lstrip().startswith(("WARNING", "ERROR")):
-            _say(console, line.strip())
+            say(console, line.strip())
 
     return read
 
@@ -140,9 +140,3 @@ def _new_folder(federation: Federation, study: str) -> Path:
             continue
         return folder
     raise ConfigError(f"{federation.folder / 'runs'} is full; give --out")
-
-
-def _say(console: Console, text: str) -> None:
-    # Texts from a run are data: no markup, no control characters of theirs.
-    shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
-    console.print(shown, markup=False, highlight=False, soft_wrap=True)

@@ -31,15 +31,15 @@ _MOST_RESTARTS = 10
 
 
 class Anderson:
-    """The memory of an iteration over arrays of one shape.
+    """The memory of an iteration over arrays of one shape, of its last ``memory`` steps at most.
 
     Differences are kept as the rows of two matrices, dg and dx + dg, so that a step reads each of
     them once: the products with dg in one pass, the combination in another.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], memory: int = _MEMORY) -> None:
         size = int(np.prod(shape))
-        memory = int(np.clip(_MOST_BYTES // (16 * max(size, 1)), 2, _MEMORY))
+        memory = int(np.clip(_MOST_BYTES // (16 * max(size, 1)), 2, memory))
         self.dg = np.zeros((memory, size))
         self.moves = np.zeros((memory, size))
         self.gram = np.zeros((memory, memory))
