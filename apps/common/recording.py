@@ -165,6 +165,7 @@ class StudyRun(Generic[Config]):
         result.notes += sum_notes(self.ledger, groups)
         result.notes += [f"A device refused to take part: {text}" for text in strategy.refusals]
         result.notes += [f"A device was left out: {text}" for text in strategy.left_out]
+        result.notes += [f"A client did not get its result: {t}" for t in strategy.undelivered]
         for client in strategy.clients:
             if client.joined:
                 result.notes.append(

@@ -115,6 +115,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.clients: list[Client] = []
         self.refusals: list[str] = []
         self.left_out: list[str] = []
+        self.undelivered: list[str] = []
         # Called when nothing stands against the run any more, a checkpoint to go on from included.
         self.on_ready: Callable[[], None] = lambda: None
         self.progress = _Progress()

@@ -11,6 +11,7 @@ client that was left out, or that refused to take part, is sent nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from flwr.serverapp import Grid
 
 from .base import StudyStrategy
 from .exchange import exchange
+
+log = logging.getLogger("trellis.strategy")
 
 PERSONAL = "query.personal"
 
@@ -61,6 +64,9 @@ def deliver(
             take(client, answers.content[client])
         except Exception as error:  # whatever a malicious reply provokes
             answers.failures[client] = f"its own result was rejected: {error}"
-    strategy.note_failures(len(strategy.progress.rows), answers)
+    for client, reason in sorted(answers.failures.items()):
+        name = strategy.clients[client].name
+        log.warning("client %s did not get its result: %s", name, reason)
+        strategy.undelivered.append(f"{name}: {reason}")
     strategy.progress.bytes_up += answers.bytes_up
     strategy.progress.bytes_down += answers.bytes_down

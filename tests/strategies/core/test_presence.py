@@ -374,3 +374,13 @@ def test_a_node_that_goes_in_the_middle_of_a_round_is_passed_over_in_the_next(tm
     assert [row["clients"] for row in result.metrics] == [3, 3, 2, 2, 2]
     assert len(told(caplog, "left out: its SuperNode has stopped answering")) == 1
     assert len(told(caplog, "client site1 is gone")) == 1
+
+
+def test_a_device_that_is_gone_at_the_end_does_not_get_its_result_and_is_named(tmp_path):
+    devices = files(tmp_path / "data", 3)
+    # Enrolment, three rounds, and it is gone before the message that brings the result.
+    result = run(devices, tmp_path / "out", rounds=3, tolerance=0.0, faults={1: Away(first=5)})
+    assert result.status == "completed"
+    assert result.clients[1]["failures"] == 0
+    [note] = [note for note in result.notes if "did not get its result" in note]
+    assert "site1: its SuperNode is not online" in note
