@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -192,7 +193,7 @@ def test_where_divide_and_conquer_fails_evr_takes_over(monkeypatch, overwrite, s
             values[1] = np.inf
         return values, vectors, 109 if symptom == "code" else 0
 
-    monkeypatch.setattr(module.lapack, "dsyevd", failing)
+    monkeypatch.setattr(module, "lapack", lambda: SimpleNamespace(dsyevd=failing))
     matrix = symmetric(20)
     values, vectors = symmetric_eigen(matrix.copy(), overwrite)
     assert calls == [(20, 20)]

@@ -130,7 +130,7 @@ def test_nothing_is_said_but_masked_words_and_what_the_noise_cost(heard):
     study({**SOME, "held-out": 0.2})
     kinds = [kind for kind, _ in heard]
     assert set(kinds) == {
-        "query.enrol", "query.secagg_keys", "train.secagg_masked",
+        "query.enrol", "query.secagg_keys", "query.secagg_meet", "train.secagg_masked",
         "query.secagg_agree", "query.secagg_unmask", "query.personal",
     }  # fmt: skip
     for kind, content in heard:
@@ -138,13 +138,13 @@ def test_nothing_is_said_but_masked_words_and_what_the_noise_cost(heard):
             event = set(content) - {"secagg", "masked"}
             assert len(event) == 1
             assert event.pop().startswith("privacy.sum-")
-    # enrolment, keys; three for each of 6 sums; the models
-    assert len(heard) == 12 * (2 + 3 * 6 + 1)
+    # enrolment, keys of all; three for each of 6 sums; the models
+    assert len(heard) == 12 * (3 + 3 * 6 + 1)
 
 
-def test_one_exchange_takes_six_messages(heard):
+def test_one_exchange_takes_seven_messages(heard):
     study({**SOME, "exchanges": 1, "find-clips": False})
-    assert len(heard) == 12 * 6
+    assert len(heard) == 12 * 7
 
 
 # --- devices -------------------------------------------------------------------------------------
