@@ -138,7 +138,7 @@ def nothing(reply):
         (Nonsense(change=negative, category="query", since=2), "below 0"),
         (Nonsense(change=too_many_samples, category="query", since=2), "the client has 20"),
         (Raise(category="query", since=2, text="disk full"), "disk full"),
-        (Drop(category="query", since=2), "heartbeat"),
+        (Drop(category="query", since=2), "has stopped answering"),
     ],
     ids=lambda value: getattr(getattr(value, "change", value), "__name__", str(value)),
 )
