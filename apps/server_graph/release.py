@@ -56,7 +56,7 @@ What enrolment tells the server, whatever ``privacy`` is: the client's name, its
 whether it is simulated, the number of its samples, the names of its features, and its server. None
 of these is noised; the number of samples is public.
 
-``masked`` claims no epsilon: see `privacy.secagg.server_masks` for who learns what.
+``masked`` claims no epsilon: see `privacy.servers.masks` for who learns what.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Adversary: a neighbour, honest but curious. One noisy message is one Laplace rel
 (`privacy.mechanisms.laplace`); `iid` makes as many as m has neighbours, and neighbours that compare
 them average the noise away. What `hybrid` does not cover is in `privacy.mechanisms.homomorphic`,
 and it holds for the noisy edges of `masked` as well: p with all else that went into w_m finds
-psi_m. Masks: `privacy.secagg.server_masks`. Not covered by any: what messages and models tell over
+psi_m. Masks: `privacy.servers.masks`. Not covered by any: what messages and models tell over
 many rounds; the process that a `Post` lives in, which sees everything.
 
 .. [RS] E. Rizk, A. H. Sayed, A graph federated architecture with privacy preserving learning.
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from privacy.mechanisms.laplace import laplace_noise
 from privacy.mechanisms.noise import NoiseSource
-from privacy.secagg.server_masks import FEWEST_SENDERS, NoMasks, ServerMasks, open_sum
+from privacy.servers.masks import FEWEST_SENDERS, NoMasks, ServerMasks, open_sum
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -18,7 +18,7 @@ from apps.common.threads import one_blas_thread
 from apps.experiments.sweep import write_rows
 from privacy.secagg.protocol import Member
 from privacy.secagg.server import ServerRound, Session
-from privacy.secagg.server_masks import ServerMasks
+from privacy.servers.masks import ServerMasks
 from strategies.server_graph import exchange as server_exchange
 from strategies.server_graph.post import Post
 

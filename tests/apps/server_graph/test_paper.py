@@ -14,7 +14,7 @@ from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.paper import speed
 from apps.server_graph.paper import synthetic as paper
 from privacy.secagg.protocol import Member
-from privacy.secagg.server_masks import ServerMasks
+from privacy.servers.masks import ServerMasks
 from strategies.topology.graph import topology
 
 SMALL = {**paper.PAPER, "servers": 6, "clients": 18, "sample": 2, "samples": "20"}

@@ -14,7 +14,7 @@ from scipy import stats
 
 from privacy.secagg.errors import BadMessage, Refused
 from privacy.secagg.ring import Ring
-from privacy.secagg.server_masks import FRACTION_BITS, ServerMasks, open_sum
+from privacy.servers.masks import FRACTION_BITS, ServerMasks, open_sum
 
 SESSION = b"a run of a study"
 
