@@ -20,6 +20,10 @@ class StudyClientApp(ClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer one message; on a device within what its owner allows, see `guard`."""
+        if "bridge" in context.node_config:
+            from apps.network.bridge import answer
+
+            return answer(message, context)
         if is_simulated(context):
             return _answer(message, context)
         _forget_what_is_loaded()

@@ -20,6 +20,7 @@ from apps.common.progress import publish
 from apps.common.results import FolderLock, RunResult
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError, StudyConfig
+from apps.network.place import clients_here, place_of
 from apps.pages.wording import Wording
 from privacy.accounting.ledger import Ledger
 from strategies.core.base import Client, RoundPlan, StudyError, StudyStrategy
@@ -57,6 +58,12 @@ class StudyRun(Generic[Config]):
         self.data = str(run_config.get("data", ""))
         self.devices = _names(str(run_config.get("devices", "")))
         self.folder = _folder(str(run_config.get("out", "")))
+        self.place = place_of(run_config, self.config, self.seed)
+        self._clients = self.config.clients
+        if self.place is not None:
+            servers = int(self.config.settings()["servers"])
+            here = run_config, self.config.clients, servers, self.place.server
+            self._clients = clients_here(*here)
         self._lock: FolderLock | None = None
         # Whether this run may write into its folder: a resumed one when it has been taken up.
         self._ready = True
@@ -80,12 +87,14 @@ class StudyRun(Generic[Config]):
             if config.privacy == "paper":
                 fixed["rounds"] = config.rounds  # the budget is split over them
             fixed |= {"study": config.study, "seed": seed, "data": self.data}
+            if self.place is not None:
+                fixed |= {"server": self.place.server, "graph-run": self.place.run}
             checkpoint = Checkpoint(self.folder / "checkpoint", fixed)
         return {
             "plan": RoundPlan(
                 rounds=config.rounds,
                 tolerance=config.tolerance,
-                clients=config.clients,
+                clients=self._clients,
                 sample=config.sample,
                 timeout=config.timeout,
                 enrol_timeout=config.enrol_timeout,

@@ -12,6 +12,7 @@ import apps
 from apps.common.results import RunResult
 from apps.common.settings import ConfigError, Scalar, config_class
 from apps.common.tables import client_files, client_sources, shared_dataset
+from apps.network.place import DEFAULTS
 from strategies.core.base import StudyError
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def make_run_config(
         "report": False,
         "data": "" if data is None else str(Path(data).resolve()),
         "devices": "",
+        **DEFAULTS,
         **config.run_config(),
     }
 

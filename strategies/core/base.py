@@ -37,6 +37,7 @@ from . import wire
 from .checkpoint import Checkpoint, Snapshot
 from .enrolment import Client, StudyError, enrol
 from .exchange import OFFLINE, Answers, exchange
+from .member import Member
 from .nodes import may_change
 from .presence import Presence, matched
 from .robust import Robust, clipped, excess
@@ -119,6 +120,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
         # Called when nothing stands against the run any more, a checkpoint to go on from included.
         self.on_ready: Callable[[], None] = lambda: None
         self.progress = _Progress()
+        # Of a graph of servers, where this one is alone.
+        self.network = Member()
         self._late: list[Client] = []
         self._presence: Presence
         self._asked: dict[int, Message] = {}
@@ -180,6 +183,16 @@ class StudyStrategy(Strategy, Generic[Reply]):
         """
         return False
 
+    def greeting(self) -> tuple[bytes, dict[str, Any]]:
+        """Return what other servers of a graph must know of this one: a key for masks, facts."""
+        return b"", {}
+
+    def met(self, first: int, planned: int) -> None:
+        """Begin with round ``first``, when the other servers of a graph are known.
+
+        By itself this server would have begun with round ``planned``.
+        """
+
     def sum_group(self, client: int) -> int:
         """Return a number that clients share whose replies are summed together."""
         return 0
@@ -200,16 +213,28 @@ class StudyStrategy(Strategy, Generic[Reply]):
             first = snapshot.server_round + 1
             log.info("resumed after round %d", snapshot.server_round)
         self.on_ready()
+        server_round = first = self._meet(grid, first)
         for client in self._late:
             self._presence.place(client, first)
-        for server_round in range(first, self.plan.rounds + 1):
-            if self.progress.converged or self.exhausted():
-                break
-            if server_round > first:
-                self._look(grid, server_round)
-            self._round(grid, server_round)
+        try:
+            while server_round <= self.plan.rounds:
+                if self.progress.converged or self.exhausted():
+                    break
+                if server_round > first:
+                    self._look(grid, server_round)
+                self._round(grid, server_round)
+                server_round = self.network.next(server_round)
+        finally:
+            self.network.end(server_round - 1)
         # For what comes after the rounds: whoever is back is told the result.
         self._look(grid, len(self.progress.rows), last=True)
+
+    def _meet(self, grid: Grid, first: int) -> int:
+        """Meet the other servers, where there are any; return the first round."""
+        mask, facts = self.greeting()
+        begun = self.network.begin(grid, first - 1, mask, facts, lambda: self._look(grid, 0))
+        self.met(begun, first)
+        return begun
 
     def _enrol(self, grid: Grid, snapshot: Snapshot | None) -> list[Client]:
         """Ask who is there; return the clients of this run, in the order of the checkpoint."""
@@ -221,6 +246,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
             opening=None if snapshot is not None or plan.sample else self.opening(),
         )
         self._opened = enrolled.opened
+        for server, node in enrolled.bridges:
+            self.network.bridge(server, node)
         self.refusals, self.left_out = enrolled.refusals, enrolled.left_out
         self.progress.bytes_up += enrolled.traffic.bytes_up
         self.progress.bytes_down += enrolled.traffic.bytes_down
@@ -235,6 +262,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
             enrolled.nodes,
             self.admit,
             self.left_out,
+            self.network.bridge,
         )
         return clients
 
@@ -247,10 +275,12 @@ class StudyStrategy(Strategy, Generic[Reply]):
 
     def _round(self, grid: Grid, server_round: int) -> None:
         began = time.monotonic()
+        self.network.expect(grid, server_round)
         row = {"round": float(server_round), **self.gather(grid, server_round)}
+        row |= self.network.row()
         row["seconds"] = time.monotonic() - began
         self.progress.rows.append(row)
-        self.progress.converged = self._has_converged(row)
+        self.progress.converged = self.network.may_stop(server_round, self._has_converged(row))
         if self.checkpoint:
             last = self.progress.converged or self.exhausted() or server_round == self.plan.rounds
             if last or self.checkpoint.due():

@@ -75,11 +75,16 @@ class Client:
 
 @dataclass
 class Heard:
-    """What nodes said: who they are, who refused, and why others cannot take part."""
+    """What nodes said: who they are, who refused, and why others cannot take part.
+
+    ``bridges`` are no clients: they bring letters of other servers (`strategies.network`); of each
+    the server it says to be of, and its node.
+    """
 
     clients: list[Client] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    bridges: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ class Enrolment:
     left_out: list[str] = field(default_factory=list)
     nodes: dict[int, OnlineNode] = field(default_factory=dict)
     opened: dict[int, RecordDict] = field(default_factory=dict)
+    bridges: list[tuple[int, int]] = field(default_factory=list)
 
 
 def enrol(
@@ -135,7 +141,7 @@ def enrol(
         found = judged(hear(asking.answers, asking.nodes))
         # A device that refuses is there and well: the others go on without it.
         taking_part = len(found.clients) + (0 if least else len(found.refusals))
-        to_come = max(0, needed - len(asking.nodes))
+        to_come = max(0, needed - len(asking.nodes) + len(found.bridges))
         enough = bool(found.clients) and taking_part >= (least or needed)
         if not asking.waiting and (not to_come or taking_part + to_come < (least or needed)):
             break
@@ -169,7 +175,10 @@ def enrol(
     nodes = {n: node for n, node in asking.nodes.items() if n not in asking.waiting.values()}
     # The opening is a question to exactly as many: of fewer, the first round asks anew.
     opened = _opened(clients, asking.answers) if len(clients) == needed else {}
-    return Enrolment(clients, sorted(found.refusals), asking.answers, reasons, nodes, opened)
+    return Enrolment(
+        *(clients, sorted(found.refusals), asking.answers, reasons, nodes, opened),
+        bridges=found.bridges,
+    )
 
 
 def question(node: int, opening: RecordDict | None = None) -> Message:
@@ -246,6 +255,9 @@ def hear(answers: Answers, nodes: Mapping[int, OnlineNode]) -> Heard:
     for number, content in answers.content.items():
         node = nodes[number]
         try:
+            if (server := _bridge_of(content)) is not None:
+                heard.bridges.append((server, number))
+                continue
             own, refusal = _refusal(content)
             if refusal:
                 heard.refusals.append(f"{node.called(own)}: {refusal}"[:_LONGEST_REASON])
@@ -278,7 +290,7 @@ def judged(heard: Heard) -> Heard:
     kept = [client for client in heard.clients if client.variables == first.variables]
     others = [client for client in heard.clients if client.variables != first.variables]
     odd = [other_variables(client, first) for client in others]
-    return Heard(kept, heard.refusals, [*heard.reasons, *odd])
+    return Heard(kept, heard.refusals, [*heard.reasons, *odd], heard.bridges)
 
 
 def other_variables(client: Client, first: Client) -> str:
@@ -300,12 +312,13 @@ def _waiting_for(asking: _Asking, found: Heard, needed: int, devices: Sequence[s
     silent = [asking.nodes[n].called() for n in sorted(asking.waiting.values())]
     names = {node.name for node in asking.nodes.values()} | {c.own for c in found.clients}
     missing = [name for name in devices if name not in names]
-    here = f"{len(asking.nodes)} of {needed} devices are online"
-    if len(asking.nodes) >= needed or (silent and not missing):
+    there = len(asking.nodes) - len(found.bridges)
+    here = f"{there} of {needed} devices are online"
+    if there >= needed or (silent and not missing):
         return f"waiting for the answer of {', '.join(silent)}; {here}"
     if missing:
         return f"waiting for {', '.join(missing)}, not online yet; {here}"
-    more = needed - len(asking.nodes)
+    more = needed - there
     return f"waiting for {more} more device{'s' * (more > 1)}; {here}"
 
 
@@ -315,6 +328,12 @@ def _too_few(found: Heard, needed: int, least: int, reasons: Sequence[str]) -> s
         told += f", clients-least={least} must be"
     advice = "" if least else " To go on without some, set clients-least"
     return f"{told}. " + " | ".join(reasons) + (f".{advice}" if advice else "")
+
+
+def _bridge_of(content: RecordDict) -> int | None:
+    """Return of which server a node says to be a bridge; None where it is a client."""
+    server = content.config_records["client"].get("bridge")
+    return server if isinstance(server, int) and not isinstance(server, bool) else None
 
 
 def _refusal(content: RecordDict) -> tuple[str, str]:

@@ -40,6 +40,7 @@ class Presence:
     nodes : those that were asked
     admit : takes a new client in, or returns False where the study cannot
     left_out : why nodes that came are left out, in words
+    on_bridge : called with the server and the node of a bridge between servers
     """
 
     clients: list[Client]
@@ -48,6 +49,7 @@ class Presence:
     nodes: dict[int, OnlineNode]
     admit: Callable[[Client], bool]
     left_out: list[str] = field(default_factory=list)
+    on_bridge: Callable[[int, int], None] = lambda server, node: None
     _claims: dict[int, Client] = field(default_factory=dict)
 
     def look(self, grid: Grid, server_round: int, *, last: bool = False) -> Answers:
@@ -64,6 +66,8 @@ class Presence:
         if new:
             answers = exchange(grid, {n: question(n) for n in new}, self.timeout)
         heard = hear(answers, {**self.nodes, **here})
+        for server, node in heard.bridges:
+            self.on_bridge(server, node)
         for reason in [*heard.reasons, *heard.refusals]:
             self._leave_out(reason, server_round)
         answered = {client.node_id for client in heard.clients}

@@ -1,0 +1,88 @@
+"""Greetings: every server's own, and those of others that reached it, passed on along the edges."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from privacy.secagg.errors import BadMessage
+from privacy.servers.envelope import Seals
+from privacy.servers.identity import Greeting, Identity
+
+_MOST = 10_000_000
+
+
+class OtherTerms(BadMessage):
+    """A server of the table that runs with other settings."""
+
+
+class Board:
+    """What one server knows of all.
+
+    Parameters
+    ----------
+    identity : this server's key, and by what it knows the others
+    run : the name of the run
+    terms : digest of the settings that all servers must share
+
+    Attributes
+    ----------
+    seals : of this life of the server
+    greetings : by server, the latest of each; this server's among them once it has greeted
+    """
+
+    def __init__(self, identity: Identity, run: str, terms: str) -> None:
+        self.identity, self.terms = identity, terms
+        self.session = b"graph of servers " + run.encode()
+        self.seals = Seals(identity.server, time.time_ns(), self.session)
+        self.greetings: dict[int, Greeting] = {}
+        self._signed: dict[int, bytes] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The servers' names, by number."""
+        return list(self.identity.table)
+
+    def greet(self, mask: bytes = b"", facts: Mapping[str, Any] | None = None) -> None:
+        """Make this server's greeting."""
+        seals, me = self.seals, self.identity.server
+        greeting = Greeting(me, seals.epoch, seals.public, mask, self.terms, facts or {})
+        self.greetings[me] = greeting
+        self._signed[me] = self.identity.greet(self.session, greeting)
+
+    def encode(self) -> bytes:
+        """Return all greetings, to be passed on."""
+        return json.dumps([self._signed[p].hex() for p in sorted(self._signed)]).encode()
+
+    def take(self, data: bytes) -> set[int]:
+        """Take greetings from a board that was passed on; return of which servers they are new.
+
+        Raises
+        ------
+        BadMessage
+            Where it is no board, or one of the greetings is not signed by its server.
+        OtherTerms
+            Where a server runs with other settings.
+        """
+        try:
+            if len(data) > _MOST:
+                raise ValueError("too long")
+            signed = [bytes.fromhex(text) for text in json.loads(data)]
+        except (ValueError, TypeError) as error:
+            raise BadMessage(f"no greetings: {error}") from None
+        new = set()
+        for one in signed:
+            greeting = self.identity.read(self.session, one)
+            server, known = greeting.server, self.greetings.get(greeting.server)
+            if server == self.identity.server or (known and known.epoch >= greeting.epoch):
+                continue
+            if greeting.terms != self.terms:
+                raise OtherTerms(
+                    f"{self.names[server]} runs with other settings; all servers of a graph need "
+                    "the same study, seed and settings"
+                )
+            self.greetings[server], self._signed[server] = greeting, one
+            new.add(server)
+        return new

@@ -1,0 +1,148 @@
+"""A server's letters as files, from where its bridges take them.
+
+A bridge is a SuperNode of the sender's host, connected to the receiver's SuperLink. It shares this
+folder with the sender's ServerApp and nothing else: letters are sealed, so who reads the folder
+learns how many there are.
+
+    SPOOL/RUN/board            the greetings that the server knows
+    SPOOL/RUN/P/ROUND.letter   the letter of a round to server P
+    SPOOL/RUN/P/pulse          that the server lives, sealed for P, every second
+
+RUN is a digest of the run's name. Files appear whole or not at all. The last `KEPT` letters to a
+server stay: one that is a little behind, or asks again, still finds its own.
+
+Standard library only: a bridge's process starts with every message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+KEPT = 4
+NEWEST, NO_LETTER = -2, -1  # in place of a round
+_BOARD, _LETTER, _PULSE = "board", ".letter", "pulse"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a bridge found.
+
+    Attributes
+    ----------
+    letter : sealed; empty where there is none
+    board : the sender's greetings where they are not those that the receiver has; else empty
+    pulse : the last sign of life; empty where there is none
+    """
+
+    letter: bytes = b""
+    board: bytes = b""
+    pulse: bytes = b""
+
+
+def digest(data: bytes) -> str:
+    """Return by what a board is known."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class Spool:
+    """The letters of one run.
+
+    Parameters
+    ----------
+    folder : the server's spool
+    run : the run's name
+    """
+
+    def __init__(self, folder: Path, run: str) -> None:
+        # Not the name itself: a bridge gets it from another server.
+        self.folder = folder / hashlib.sha256(run.encode()).hexdigest()[:32]
+
+    # --- the server's side -------------------------------------------------------------------
+
+    def clear(self, receiver: int | None = None) -> None:
+        """Forget letters, to one server or to all, that nobody can open any more."""
+        place = self.folder if receiver is None else self.folder / str(receiver)
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in place.rglob(f"*{_LETTER}"):
+            path.unlink(missing_ok=True)
+
+    def put_board(self, data: bytes) -> None:
+        """Let others read the greetings that this server knows."""
+        _write(self.folder / _BOARD, data)
+
+    def put(self, receiver: int, number: int, data: bytes) -> None:
+        """Put a letter in, and take out what is too old."""
+        place = self.folder / str(receiver)
+        _write(place / f"{number}{_LETTER}", data)
+        for old in sorted(_rounds(place))[:-KEPT]:
+            (place / f"{old}{_LETTER}").unlink(missing_ok=True)
+
+    def put_pulse(self, receiver: int, data: bytes) -> None:
+        """Let a server see that this one lives."""
+        _write(self.folder / str(receiver) / _PULSE, data)
+
+    # --- the bridge's side -------------------------------------------------------------------
+
+    def take(self, receiver: int, number: int, known: str, wait: float) -> Found:
+        """Return a letter, and the board where it has changed; wait until there is one of the two.
+
+        Parameters
+        ----------
+        receiver : who asks
+        number : the first letter of this round or a later one; or `NEWEST`, or `NO_LETTER`
+        known : digest of the board that the receiver has
+        wait : seconds
+        """
+        pause, deadline = _FIRST_PAUSE, time.monotonic() + wait
+        while True:
+            letter, board = self._letter(receiver, number), self._board(known)
+            if letter or board or time.monotonic() >= deadline:
+                return Found(letter, board, _read(self.folder / str(receiver) / _PULSE))
+            time.sleep(pause)
+            pause = min(1.5 * pause, _LONGEST_PAUSE)
+
+    def _board(self, known: str) -> bytes:
+        data = _read(self.folder / _BOARD)
+        return data if data and digest(data) != known else b""
+
+    def _letter(self, receiver: int, number: int) -> bytes:
+        place = self.folder / str(receiver)
+        there = [] if number == NO_LETTER else sorted(_rounds(place))
+        if number == NEWEST:
+            there = there[-1:]
+        chosen = next((r for r in there if r >= number), None)
+        return b"" if chosen is None else _read(place / f"{chosen}{_LETTER}")
+
+
+def _rounds(place: Path) -> list[int]:
+    try:
+        names = os.listdir(place)
+    except FileNotFoundError:
+        return []
+    stems = (name.removesuffix(_LETTER) for name in names if name.endswith(_LETTER))
+    return [int(stem) for stem in stems if stem.isdecimal()]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
