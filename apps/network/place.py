@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from apps.common.settings import ConfigError, StudyConfig
 
 if TYPE_CHECKING:
+    from apps.common.results import RunResult
+    from strategies.core.base import StudyStrategy
     from strategies.network.bridges import Bridges
     from strategies.network.place import Place
     from strategies.topology.graph import Topology
@@ -108,9 +110,13 @@ def bridges(graph: Topology, place: Place) -> Bridges:
         raise ConfigError(str(error)) from None
 
 
-def told(mail: Bridges) -> dict[str, Any]:
-    """Return what a result says of the graph and of what this server saw."""
-    return {
+def tell_of_graph(result: RunResult, strategy: StudyStrategy[Any]) -> None:
+    """Put into a result what its server saw of the graph, where it is one of several."""
+    mail: Bridges | None = getattr(strategy.network, "mail", None)
+    if mail is None:
+        return
+    result.arrays |= mail.seen.arrays()
+    result.network = {
         "server": mail.place.server,
         "name": mail.board.names[mail.place.server],
         "run": mail.place.run,

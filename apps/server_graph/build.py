@@ -12,10 +12,13 @@ import numpy as np
 from apps.common.seeds import generator
 from apps.common.servers import build_topology
 from apps.common.settings import ConfigError
+from apps.network.place import bridges
 from privacy.accounting.sampled import spent_by
 from strategies.core.secure import SecureSum
+from strategies.network.place import Place
 from strategies.server_graph.exchange import Noise, servers
 from strategies.server_graph.failures import Outage, alive, parse_failures
+from strategies.server_graph.lone import LonePost
 from strategies.server_graph.strategy import ServerGraph, ServerPlan
 from strategies.server_graph.sums import NoisySums, SumPlan
 from strategies.topology.graph import Topology
@@ -31,6 +34,7 @@ def build_strategy(
     arguments: Mapping[str, Any],
     masks: bool = True,
     noise: Noise | None = None,
+    place: Place | None = None,
 ) -> ServerGraph:
     """Return the strategy of the run's method.
 
@@ -40,10 +44,15 @@ def build_strategy(
     masks : False leaves out the masks between servers and those of clients, for who wants the
         numbers only
     noise : of (server, round); from the seed where absent, which protects nobody
+    place : which server this is, where the others are elsewhere
     """
     graph = build_topology(config, seed, config.weights)
+    post = None
+    if place is not None:
+        _permit_alone(config, place)
+        post = LonePost(bridges(graph, place))
     if config.sums:
-        return _noisy_sums(config, graph, arguments)
+        return _noisy_sums(config, graph, arguments, post)
     method = "none" if config.method == "fedavg" else config.method
     outages = _outages(config, graph)
     if config.method == "masked" and config.sigma == 0.0:
@@ -56,15 +65,34 @@ def build_strategy(
             graph.servers,
             config.sigma,
             noise or partial(generator, seed, "server noise"),
+            None if place is None else place.run.encode(),
             masks=masks,
         ),
+        post=post,
         secure=SecureSum if masks and config.masks_clients else None,
         epsilons=partial(epsilons, config, graph),
     )
 
 
+def _permit_alone(config: ServerGraphConfig, place: Place) -> None:
+    """Refuse settings that need all servers in one process, or in step."""
+    if config.failures:
+        raise ConfigError(
+            f"failures={config.failures!r}: outages are played in one process; servers with "
+            "SuperLinks of their own really stop"
+        )
+    if place.max_staleness and config.method == "masked" and not config.sums:
+        raise ConfigError(
+            f"max-staleness={place.max_staleness}: masks cancel only where all letters are of one "
+            "round; set max-staleness=0, or another method"
+        )
+
+
 def _noisy_sums(
-    config: ServerGraphConfig, graph: Topology, arguments: Mapping[str, Any]
+    config: ServerGraphConfig,
+    graph: Topology,
+    arguments: Mapping[str, Any],
+    post: LonePost | None = None,
 ) -> NoisySums:
     """Return the strategy for noise in sums: between servers nothing is left to hide."""
     terms = Terms.of(config)
@@ -81,6 +109,7 @@ def _noisy_sums(
             config.average,
             digest(config),
         ),
+        post=post,
     )
 
 

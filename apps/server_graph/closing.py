@@ -20,7 +20,7 @@ from strategies.server_graph.sums import NoisySums
 from .config import ServerGraphConfig
 from .private import Terms
 from .release import sum_statement
-from .truth import alone, distances, true_model
+from .truth import alone, distances, truth_of
 
 log = logging.getLogger("trellis.run")
 
@@ -88,7 +88,7 @@ def _fill(
     headline: dict[str, float],
 ) -> None:
     rows, last = strategy.progress.rows, strategy.current_round
-    graph, models = strategy.servers.topology, strategy.result
+    graph, models = strategy.servers.topology, strategy.known_models
     up = strategy.up(last)
     result.arrays = {
         "models": models,
@@ -102,7 +102,7 @@ def _fill(
         own = [strategy.own[client]["model"] for client in range(len(strategy.clients))]
         result.arrays["personal"] = np.array(own)
     headline["disagreement"] = rows[-1]["disagreement"]
-    truth = true_model(config, seed, strategy.clients, strategy.homes_in(last))
+    truth = truth_of(config, seed, strategy)
     if truth is not None:
         result.arrays["truth"] = truth
         headline |= distances(models[up], truth)

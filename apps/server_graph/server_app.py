@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from apps.common.seeds import generator
+from apps.network.place import tell_of_graph
 from strategies.core.base import Client
 from strategies.core.checkpoint import Checkpoint
 from strategies.server_graph.noise import ServerNoise
@@ -27,7 +28,7 @@ from .forecast import sum_warnings
 from .losses import loss_by_name, start
 from .release import statement, warnings
 from .report.page import export_graphs, sections
-from .truth import deviations, steady_state, true_model
+from .truth import deviations, steady_state, truth_of
 
 log = logging.getLogger("trellis.run")
 
@@ -48,7 +49,7 @@ def main(grid: Grid, context: Context) -> None:
         None if checkpoint is None else checkpoint.folder,
         run.resume,
     )
-    strategy = build_strategy(config, run.seed, arguments, noise=noise)
+    strategy = build_strategy(config, run.seed, arguments, noise=noise, place=run.place)
     strategy.on_enrolled = partial(_enrolled, config, run.result, strategy, noise)
     strategy.evaluate = partial(deviations, config, run.seed, strategy)
     with run.recording(strategy):
@@ -62,6 +63,7 @@ def main(grid: Grid, context: Context) -> None:
             open_servers = config.privacy == "none"
             centroid = strategy.centroid(last) if open_servers else None
             deliver_models(strategy, grid, strategy.models, centroid)
+        tell_of_graph(run.result, strategy)
     run.write_report(sections, export_graphs)
 
 
@@ -124,13 +126,13 @@ def _fill(result: RunResult, config: ServerGraphConfig, seed: int, strategy: Ser
     last = strategy.current_round
     graph = strategy.servers.topology
     result.arrays = {
-        "models": strategy.models,
+        "models": strategy.known_models,
         "centroid": strategy.centroid(last),
         "combination": np.array(graph.weights),
         "homes": strategy.homes_in(last),
         "alive": strategy.up(last),
     }
-    truth = true_model(config, seed, strategy.clients, strategy.homes_in(last))
+    truth = truth_of(config, seed, strategy)
     if truth is not None:
         result.arrays["truth"] = truth
     result.headline = {"rounds": float(len(rows)), "disagreement": rows[-1]["disagreement"]}

@@ -37,6 +37,16 @@ def true_model(
     return _minimiser(config, seed, tuple(partitions), tuple(homes.tolist()))
 
 
+def truth_of(config: ServerGraphConfig, seed: int, strategy: ServerGraph) -> Vector | None:
+    """Return w^o of a run as it is now; None where it is not known.
+
+    One server by itself does not know it: the others' clients are not here.
+    """
+    if strategy.alone is not None:
+        return None
+    return true_model(config, seed, strategy.clients, strategy.homes_in(strategy.current_round))
+
+
 @lru_cache(maxsize=64)
 def _minimiser(
     config: ServerGraphConfig, seed: int, partitions: tuple[int, ...], homes: tuple[int, ...]
@@ -75,7 +85,7 @@ def deviations(
 ) -> dict[str, float]:
     """Return the mean-square deviation (dB) of the centroid and of single servers."""
     server_round = strategy.current_round
-    truth = true_model(config, seed, strategy.clients, strategy.homes_in(server_round))
+    truth = truth_of(config, seed, strategy)
     if truth is None:
         return {}
     return distances(state["models"][strategy.up(server_round)], truth)

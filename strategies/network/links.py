@@ -93,6 +93,11 @@ class Links:
         """Return whether a neighbour counts as it did when this round began."""
         return server in self._mine and self.counted.get(server) == self._mine[server]
 
+    @property
+    def mine(self) -> List:
+        """The list of this round, as it was announced."""
+        return self._mine
+
     def used(self) -> list[int]:
         """Return the neighbours whose letters are exchanged in this round."""
         return sorted(p for p in self._mine if self._lists_me(p))

@@ -25,9 +25,12 @@ class Post:
 
     Attributes
     ----------
+    own : the servers that live here; None for all
     messages, bytes : between servers, headers not counted
     key_messages, key_bytes : public keys, each over the receiver it is for
     """
+
+    own: tuple[int, ...] | None = None
 
     def __init__(self) -> None:
         self.messages = self.bytes = self.key_messages = self.key_bytes = 0

@@ -6,10 +6,12 @@ A round i:
     psi_p = mean over the clients that answered                 server p, (7)
     w_p = sum_m a_mp (psi_m + g_mp)                             servers among themselves, (8)
 
-The servers are logical, inside one ServerApp. What they tell each other goes through `Post` and
-through nothing else, so that each can move to a machine of its own. A server whose clients all
-failed keeps its model as psi. A server that is down keeps its model until it is back; the others
-combine by the matrix of the survivors, `Topology.without`.
+What servers tell each other goes through `Post` and through nothing else. By default they are
+logical, all inside one ServerApp. With a `LonePost` this ServerApp is one of them, with a SuperLink
+of its own, and the others are elsewhere: then only its row of the models is known, and only its
+clients are here. A server whose clients all failed keeps its model as psi. A server that is down
+keeps its model until it is back; the others combine by the matrix of the survivors,
+`Topology.without`.
 
 With ``secure`` every server learns the sum of its clients' models only (23). A server that is to
 ask fewer than three cannot: the round is refused before anyone is asked. Where so many of those
@@ -18,7 +20,7 @@ asked fail that there is no sum, the server keeps its model as psi.
 ``norm-bound`` limits |w_{p,k,i} - w_{p,i-1}|; with ``robust`` median or trimmed, psi_p is that of
 the server's clients in place of their mean (7), and its own model where fewer than three answered.
 
-Arrays: ``models`` (P, M).
+Arrays: ``models`` (P, M); of a server alone the rows of others are where all began.
 """
 
 from __future__ import annotations
@@ -39,11 +41,13 @@ from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError, StudyStrategy
 from strategies.core.exchange import Answers
 from strategies.core.secure import SecureSum
+from strategies.network.member import GraphMember
 from strategies.topology.clients import drawn_by_server
 from strategies.topology.graph import Topology
 
 from .exchange import Server, whole_matrix
 from .failures import Outage, alive, homes_now
+from .lone import LonePost
 from .post import Post
 
 log = logging.getLogger("trellis.strategy")
@@ -79,6 +83,7 @@ class ServerGraph(StudyStrategy[Vector]):
     exchange : the P servers and how they disguise what they send, `server_exchange.servers`
     secure : makes the secure sums of servers' clients; None takes updates in the clear
     epsilons : privacy spent up to a round by a model of a size, for the round's metrics
+    post : what carries the servers' messages; within this process by default
 
     `first_model` (M,), where all servers start, is set before the first round, when the clients'
     variables are known.
@@ -91,11 +96,14 @@ class ServerGraph(StudyStrategy[Vector]):
         exchange: Sequence[Server],
         secure: Callable[[], SecureSum] | None = None,
         epsilons: Callable[[int, int], Row] | None = None,
+        post: Post | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.servers = servers
-        self.post = Post()
+        self.post = post or Post()
+        if isinstance(self.post, LonePost):
+            self.network = GraphMember(self.post.mail)
         self._exchange = exchange
         # One session for all servers, as a client keeps to one: it may be re-homed.
         self._secure = None if secure is None else secure()
@@ -114,7 +122,8 @@ class ServerGraph(StudyStrategy[Vector]):
             self.first_model = np.zeros(len(clients[0].variables))
         self.homes = np.array([self._home(client) for client in clients], dtype=np.intp)
         self._homes.clear()
-        for server in sorted(set(range(count)) - set(self.homes.tolist())):
+        here = range(count) if self.alone is None else [self.alone]
+        for server in sorted(set(here) - set(self.homes.tolist())):
             log.warning(
                 "server %s has no clients: it passes on what its neighbours say",
                 self.servers.topology.names[server],
@@ -124,12 +133,43 @@ class ServerGraph(StudyStrategy[Vector]):
     def _home(self, client: Client) -> int:
         """Return the server of a client; one server has all, whatever they say."""
         count = self.servers.topology.servers
+        if self.alone is not None and client.server != self.alone and not self.servers.rehome:
+            names = self.servers.topology.names
+            raise StudyError(
+                f"client {client.name} belongs to server {client.server}, this is {self.alone} "
+                f"({names[self.alone]}); connect it to its own SuperLink, or set "
+                "on-server-loss=rehome to take in clients of servers that are gone"
+            )
+        if self.alone is not None:
+            return self.alone
         if count > 1 and not 0 <= client.server < count:
             raise StudyError(
                 f"client {client.name} belongs to server {client.server}; they are numbered 0 "
                 f"to {count - 1}. Set server in its node config or in assignment.csv"
             )
         return client.server if count > 1 else 0
+
+    @property
+    def alone(self) -> int | None:
+        """Which server this is, where the others are elsewhere; None where all are here."""
+        return None if self.post.own is None else self.post.own[0]
+
+    @property
+    def known_models(self) -> Matrix:
+        """The models (P, M), nan for servers that are elsewhere."""
+        return self._known(self.models)
+
+    def _known(self, models: Matrix) -> Matrix:
+        found = models.copy()
+        if self.alone is not None:
+            found[np.arange(len(found)) != self.alone] = np.nan
+        return found
+
+    def greeting(self) -> tuple[bytes, dict[str, Any]]:
+        """Return this server's key for masks."""
+        if self.alone is None:
+            return b"", {}
+        return self._exchange[self.alone].hello(), {"clients": len(self.clients)}
 
     def admit(self, client: Client) -> bool:
         """Give a late client its server."""
@@ -138,7 +178,9 @@ class ServerGraph(StudyStrategy[Vector]):
         return True
 
     def up(self, server_round: int) -> NDArray[np.bool_]:
-        """Return which servers (P,) run in a round."""
+        """Return which servers (P,) run in a round, here."""
+        if self.alone is not None:
+            return np.arange(self.servers.topology.servers) == self.alone
         return alive(self.servers.outages, server_round, self.servers.topology.servers)
 
     def homes_in(self, server_round: int) -> NDArray[np.intp]:
@@ -261,8 +303,9 @@ class ServerGraph(StudyStrategy[Vector]):
         up = self.up(server_round)
         psi = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1.0)[:, None], self.models)
         servers = np.flatnonzero(up).tolist()
+        weights = self.servers.topology.weights if self.alone is not None else self.combination(up)
         combined = self.post.exchange(
-            self._exchange, server_round, dict(enumerate(psi)), self.combination(up), servers
+            self._exchange, server_round, dict(enumerate(psi)), weights, servers
         )
         before, models = self.centroid(server_round), self.models.copy()
         for server, model in combined.items():
@@ -275,16 +318,20 @@ class ServerGraph(StudyStrategy[Vector]):
                 f"round {server_round}: the models have grown to {largest:.3g}, they diverge; "
                 "lower step"
             )
-        apart = self.models[up] - after
+        # A server alone does not see the others' models: by how much they have moved its own.
+        apart = self.models[up] - (after if self.alone is None else psi[up])
         norm = max(*(float(np.linalg.norm(model)) for model in (before, after)), 1e-12)
         return {
             "change": float(np.linalg.norm(after - before)) / norm,
             "disagreement": float(np.mean(np.sum(apart**2, axis=1))),
-            "servers": float(np.count_nonzero(up)),
+            "servers": float(self._servers_heard(up)),
             "between-servers": float(self.post.bytes - sent),
             **self.epsilons(server_round, self.first_model.size),
             "server-seconds": time.perf_counter() - began,
         }
+
+    def _servers_heard(self, up: NDArray[np.bool_]) -> float:
+        return 1.0 + self.network.row()["links"] if self.alone is not None else up.sum()
 
     def centroid(self, server_round: int) -> Vector:
         """Return the mean model (15) of the servers that are up."""

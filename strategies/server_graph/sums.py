@@ -186,6 +186,11 @@ class NoisySums(ServerGraph):
         """The models (P, M) that are kept: means over the last rounds; else the last ones."""
         return self._tail / self._tail_rounds if self._tail_rounds else self.models
 
+    @property
+    def known_models(self) -> Matrix:
+        """The kept models (P, M), nan for servers that are elsewhere."""
+        return self._known(self.result)
+
     def result_centroid(self) -> Vector:
         """Return the mean model of the servers that are up."""
         return np.mean(self.result[self.up(self.current_round)], axis=0)

@@ -1,0 +1,129 @@
+"""The post of one server that lives alone: its part of the combination, from letters by bridges.
+
+The server makes messages for its neighbours and combines theirs as ever (`exchange.Server`); A is
+what it knows of the links around it (`strategies.network.links`). Nothing but these messages is in
+letters: psi_m as the method disguises it.
+
+A letter that does not come, or that is of no use, is one whose weight stays here. With masks that is
+not enough: the sum of the others holds the masks they share with the one that is missing. Then, and
+where the senders were not agreed on whom they mask against, w_p = psi_p in this round. A server
+that alone sends to another, without noise for that edge, sends it nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from strategies.network.bridges import Bridges
+from strategies.network.mailbox import Letter
+
+from .exchange import MaskedServer, Message, Server, Vector, neighbours
+from .post import Matrix, Post
+
+_MODEL, _SENDERS = "model", "senders"
+
+
+class LonePost(Post):
+    """Carries the messages of one server to and from its neighbours' SuperLinks.
+
+    Parameters
+    ----------
+    mail : its letters
+    """
+
+    def __init__(self, mail: Bridges) -> None:
+        super().__init__()
+        self.mail, self.own = mail, mail.own
+        self._me = mail.place.server
+
+    def exchange(
+        self,
+        servers: Sequence[Server],
+        server_round: int,
+        psi: Mapping[int, Vector],
+        weights: Matrix,
+        alive: Collection[int] | None = None,
+    ) -> dict[int, Vector]:
+        """Send, receive and combine; return w_p (M,) of the one server.
+
+        ``weights`` and ``alive`` are what is planned; what is used follows from the links.
+        """
+        me, mail = self._me, self.mail
+        server, mine = servers[me], psi[me]
+        sent = mail.bytes
+        letters = self._letters(server, server_round, mine)
+        came = mail.carry(server_round, {me: letters}, mail.graph.adjacency)[me]
+        self.messages, self.bytes = mail.messages, self.bytes + mail.bytes - sent
+        received = {p: letter for p, letter in came.items() if self._is_good(p, letter, mine.size)}
+        used = mail.links.used()
+        masked = isinstance(server, MaskedServer) and len(mail.links.mine) > 1
+        if masked and not self._agreed(received):
+            if used:
+                mail.seen.note(server_round, me, "could not open the sum: a sender was missing")
+            received = {}
+        final = mail.links.weights(without=set(used) - set(received))
+        mail.seen.weigh(final[:, me])
+        if masked and not received:
+            return {me: mine.copy()}
+        messages = {p: letter[_MODEL] for p, letter in received.items()}
+        return {me: server.combine(server_round, mine, messages, final)}
+
+    def _letters(self, server: Server, server_round: int, psi: Vector) -> dict[int, Letter]:
+        """Return this server's messages, with whom they are masked against."""
+        mail = self.mail
+        weights = mail.links.weights()
+        if not isinstance(server, MaskedServer):
+            found = server.messages(server_round, psi, weights)
+            return {p: {_MODEL: message} for p, message in found.items()}
+        greetings = mail.board.greetings
+        server.meet({p: g.mask for p, g in greetings.items() if p != server.index and g.mask})
+        for p, why in self._unmaskable(server, weights).items():
+            mail.seen.note(server_round, p, why)
+            weights = weights.copy()
+            weights[server.index, p] = weights[p, server.index] = 0.0
+        letters: dict[int, Letter] = {}
+        for p, message in server.messages(server_round, psi, weights).items():
+            senders = [[q, greetings[q].epoch] for q in neighbours(weights, p) if q in greetings]
+            letters[p] = {_MODEL: message, _SENDERS: np.array(senders, dtype=np.int64)}
+        return letters
+
+    def _unmaskable(self, server: MaskedServer, weights: Matrix) -> dict[int, str]:
+        """Return the receivers for which nothing can be hidden now, and why."""
+        greetings, found = self.mail.board.greetings, dict[int, str]()
+        for p in neighbours(weights, server.index):
+            senders = self.mail.links.list_of(p)
+            strangers = [
+                q
+                for q, epoch in senders.items()
+                if q not in greetings or epoch not in (0, greetings[q].epoch)
+            ]
+            if strangers:
+                found[p] = f"is sent nothing: the key of server {strangers[0]} is not known"
+            elif len(senders) == 1 and server.deviation == 0.0:
+                found[p] = "is sent nothing: it hears from nobody else, and sigma is 0"
+        return found
+
+    def _agreed(self, received: Mapping[int, Letter]) -> bool:
+        """Return whether all senders are there, masked against each other as they are now."""
+        mine = self.mail.links.mine
+        if set(received) != set(mine):
+            return False
+        expected = sorted([p, epoch] for p, epoch in mine.items())
+        return all(sorted(one[_SENDERS].tolist()) == expected for one in received.values())
+
+    def _is_good(self, sender: int, letter: Letter, size: int) -> bool:
+        """Return whether a letter can be used; also a server of the graph may send nonsense."""
+        message: Message | None = letter.get(_MODEL)
+        senders = letter.get(_SENDERS, np.zeros((0, 2), np.int64))
+        good = (
+            message is not None
+            and message.shape == (size,)
+            and message.dtype in (np.float64, np.uint64)
+            and bool(np.isfinite(message).all())
+            and senders.ndim == 2
+        )
+        if not good:
+            self.mail.seen.note(self.mail.seen.round, sender, "sent no usable model: left out")
+        return good
