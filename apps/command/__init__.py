@@ -10,9 +10,9 @@ import argparse
 import logging
 from collections.abc import Sequence
 
-from . import audit, deploy, device, listing, paper, report, run
+from . import audit, compare, deploy, device, listing, merge, paper, report, run
 
-COMMANDS = (listing, run, paper, audit, report, deploy, device)
+COMMANDS = (listing, run, paper, audit, report, merge, compare, deploy, device)
 
 # What a user can mend; everything else is a defect and shows its trace.
 USER_ERRORS = (ValueError, RuntimeError, OSError, ImportError)
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.print("[yellow]interrupted[/]; nothing already computed is lost")
         out = getattr(options, "resume", None) or getattr(options, "out", None)
-        if out:
+        if out and hasattr(options, "study"):
             console.print(f"go on with: trellis run {options.study} --resume {out}", soft_wrap=True)
         return 130
     except USER_ERRORS as error:

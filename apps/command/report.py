@@ -11,6 +11,8 @@ import apps
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from apps.common.results import RunResult
+
 
 def add(commands: Any) -> None:
     """Describe the subcommand."""
@@ -21,14 +23,19 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> None:
     """Write the report from what the run's folder holds."""
-    from apps.common.recording import wording
     from apps.common.results import RunResult
+
+    path = write(RunResult.load(options.folder), options.folder)
+    console.print(f"report: {path}", soft_wrap=True)
+
+
+def write(result: RunResult, folder: Path) -> Path:
+    """Write the report and the graphs of a run into its folder; return the report's path."""
+    from apps.common.recording import wording
     from apps.pages.report import write_report
 
-    result = RunResult.load(options.folder)
     module = apps.study_module(result.study, "report")
     if result.arrays:
-        module.export_graphs(result, options.folder)
-    path, words = options.folder / "report.html", wording(result.study)
-    write_report(result, module.sections(result), path, words)
-    console.print(f"report: {path}", soft_wrap=True)
+        module.export_graphs(result, folder)
+    path, words = folder / "report.html", wording(result.study)
+    return write_report(result, module.sections(result), path, words)

@@ -48,6 +48,9 @@ class RunResult:
     headline : the few numbers worth a closing table
     notes : warnings a reader of the result must see
     status : ``running``, ``completed``, ``stopped`` (from outside), ``interrupted`` or ``failed``
+    network : of a server with a SuperLink of its own, or of several that were gathered: the graph,
+        which server this is, and what happened between them; empty where all servers are in one
+        process, or there is one only
     """
 
     study: str
@@ -68,6 +71,7 @@ class RunResult:
     started: str = ""
     status: str = "running"
     versions: dict[str, str] = field(default_factory=dict)
+    network: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -144,6 +148,7 @@ _HEADER_FIELDS = (
     "bytes_up",
     "bytes_down",
     "versions",
+    "network",
 )
 
 

@@ -62,6 +62,13 @@ def repeat_section(result: RunResult, folder: Path) -> Section:
                 "numbers."
             )
         )
+    if result.network:
+        blocks.append(
+            Paragraph(
+                "Here every server had a SuperLink of its own; these commands have all servers in "
+                "one process. docs/graph.md has the commands for servers that are apart."
+            )
+        )
     settings = [[name, _plain(value)] for name, value in result.config.items()]
     versions = [[name, value] for name, value in result.versions.items()]
     blocks += [

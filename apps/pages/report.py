@@ -166,6 +166,9 @@ def _badge(result: RunResult) -> Badge:
 def _summary(result: RunResult) -> str:
     """Return the run in one line, which stands after its status."""
     many = f"{counted(len(result.metrics), 'round')} with {counted(len(result.clients), 'client')}"
+    if names := result.network.get("names"):
+        here = result.network.get("merged") or [result.network.get("name", "")]
+        many = f"{', '.join(here)} of {counted(len(names), 'server')}: {many}"
     return (
         f"{many} in {duration(result.seconds)}, engine {result.engine}, seed {result.seed}, "
         f"started {result.started.replace('T', ' ').replace('Z', ' UTC')}"

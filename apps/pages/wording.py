@@ -20,6 +20,8 @@ LABELS = {
     "re": "clients' relative error",
     "consensus-mcc": "consensus MCC (threshold 0.2)",
     "consensus-re": "consensus relative error",
+    "links": "neighbours' letters used",
+    "oldest": "age of the oldest letter used, rounds",
 }
 
 

@@ -46,6 +46,9 @@ def clusters(result: RunResult, outcome: Outcome) -> Section:
         whose = "clients' own models" if alone else "models that clients have from their servers"
         text += "Normalised mean-square deviation from the true models, mean over the "
         text += f"{whose}: {overall:.1f} dB."
+    if not np.all(outcome.known):
+        text += f" Known here: models and clients of {np.count_nonzero(outcome.known)} of the "
+        text += f"{len(outcome.known):,} servers; numbers are of those."
     blocks: list[Block] = [Paragraph(text.strip())]
     if not alone:
         blocks += [_cluster_table(outcome), *_pictures(outcome)]
@@ -93,12 +96,13 @@ def _server_table(outcome: Outcome) -> Table:
     """Return a row a server: its clients, all and by cluster, and its neighbours."""
     columns: dict[str, Sequence[object]] = {
         "server": outcome.server_names,
-        "clients": outcome.counts.sum(axis=1).tolist(),
+        "clients": outcome.held,
     }
     if outcome.adjacency is not None:
         columns["neighbours"] = outcome.adjacency.sum(axis=1).tolist()
-    for name, held in zip(outcome.cluster_names, outcome.counts.T.tolist(), strict=True):
-        columns[name] = held
+    for name, counts in zip(outcome.cluster_names, outcome.counts.T.tolist(), strict=True):
+        pairs = zip(counts, outcome.known, strict=True)
+        columns[name] = [count if here else None for count, here in pairs]
     rows = list(zip(*columns.values(), strict=True))
     return Table(list(columns), rows, "The servers, with their clients in all and by cluster.")
 
@@ -115,11 +119,13 @@ def _pictures(outcome: Outcome) -> list[Block]:
         figure = plots.heat_map(between, outcome.cluster_names, label="distance")
         title = "Distance between clusters' models"
         found.append(FigureBlock(title, plots.svg(figure, f"{title}. {text}"), text))
-    if len(outcome.models) > 1:
+    known = outcome.models[outcome.known]
+    if len(known) > 1:
         drawn = outcome.cluster_names[:DRAWN_CLUSTERS]
-        copies = [distances(outcome.models[:, q]) for q in range(len(drawn))]
+        copies = [distances(known[:, q]) for q in range(len(drawn))]
         ends = [f"{name}: {number(float(d.max()))}" for name, d in zip(drawn, copies, strict=True)]
-        text = f"Servers in order from {outcome.server_names[0]}; the largest distances: "
+        first = outcome.server_names[int(np.argmax(outcome.known))]
+        text = f"Servers in order from {first}; the largest distances: "
         text += f"{', '.join(ends)}. One colour scale for all."
         if len(drawn) < outcome.models.shape[1]:
             text += f" The first {DRAWN_CLUSTERS} clusters are drawn."
@@ -153,7 +159,7 @@ def servers(result: RunResult, outcome: Outcome) -> list[Section]:
             f"{number(left)}; in the long run (9) alone leaves that of a disagreement, a round"
         )
     blocks: list[Block] = [Facts(facts)]
-    if len(A) > 1:
+    if len(A) > 1 and np.all(outcome.known):  # else who heard whom is drawn in its place
         least, most = int(held.min()), int(held.max())
         text = f"A node's size is its number of clients, {least:,} to {most:,}."
         text = text if least < most else f"All have {counted(most, 'client')}."

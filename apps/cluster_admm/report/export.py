@@ -2,7 +2,8 @@
 
 ``graphs/servers.graphml``  the servers' graph; a server has its number of ``clients``, and for
                             every cluster q ``clients_q`` and ``norm_q``, the length of its model
-``models.csv``              a row a server and cluster: names, number of clients, the model
+``models.csv``              a row a server and cluster: names, number of clients, the model; of
+                            servers whose models are known
 ``clients.csv``             client, server, cluster, and for synthetic data its true cluster
 """
 
@@ -39,7 +40,8 @@ def export_graphs(result: RunResult, folder: Path) -> list[Path]:
 
 
 def _models(outcome: Outcome) -> Iterable[Sequence[object]]:
-    for s, name in enumerate(outcome.server_names):
+    for s in np.flatnonzero(outcome.known).tolist():
+        name = outcome.server_names[s]
         for q, model in enumerate(outcome.models[s].tolist()):
             yield [name, q, int(outcome.counts[s, q]), *model]
 
@@ -65,9 +67,12 @@ def _write_graph(path: Path, outcome: Outcome, adjacency: NDArray[np.bool_]) -> 
         names = [f"server-{s}" for s in range(len(names))]
     graph = networkx_for("GraphML files").Graph()
     for s, name in enumerate(names):
+        graph.add_node(name)
+        if not outcome.known[s]:
+            continue
         held = outcome.counts[s].tolist()
         norms = np.linalg.norm(outcome.models[s], axis=1).tolist()
-        graph.add_node(name, clients=sum(held))
+        graph.nodes[name]["clients"] = sum(held)
         graph.nodes[name].update({f"clients_{q}": number for q, number in enumerate(held)})
         graph.nodes[name].update({f"norm_{q}": norm for q, norm in enumerate(norms)})
     joined = np.argwhere(np.triu(adjacency))

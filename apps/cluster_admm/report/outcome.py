@@ -7,9 +7,11 @@
     adjacency  A        (S, S) bool   which servers are joined; None where the run does not tell
     truth, true_groups  (Q*, d), (K,) what synthetic data was made from; None for own data
 
+Where servers are apart, models and clients of some may be unknown: their rows of ``models`` are nan.
+
 A cluster's *copies* are the w_{s,q} of the servers s that have clients of it, or of all servers
 where none has: what the others hold serves nobody. Its mean, and its disagreement, the root mean
-square distance of copies to their mean, are over those.
+square distance of copies to their mean, are over those. Copies that are unknown do not count.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from apps.common.results import RunResult
+from apps.pages.network import known_servers
 
 from ..problem import nmsd
 
@@ -50,7 +53,7 @@ class Outcome:
     def of(cls, result: RunResult) -> Outcome | None:
         """Return what the run learned; None where models, homes or clusters are missing or bad."""
         arrays = result.arrays
-        models = _reals(arrays.get("models"), 3)
+        models = _models(arrays.get("models"))
         if models is None:
             return None
         servers, count, size = models.shape
@@ -62,6 +65,7 @@ class Outcome:
         if clients is None or clients.shape != (homes.size, size):
             clients = models[homes, groups]
         named = [str(name) for name in np.ravel(arrays.get("server_names", ()))]
+        named = [str(name) for name in result.network.get("names", named)]
         return cls(
             models,
             homes,
@@ -86,10 +90,21 @@ class Outcome:
         np.add.at(found, (self.homes, self.groups), 1)
         return found
 
+    @cached_property
+    def known(self) -> NDArray[np.bool_]:
+        """(S,), of which servers the models are known."""
+        return known_servers(self.models)
+
+    @property
+    def held(self) -> list[int | None]:
+        """S numbers of clients; None where a server's are not known."""
+        counts = self.counts.sum(axis=1).tolist()
+        return [count if here else None for count, here in zip(counts, self.known, strict=True)]
+
     def copies(self, cluster: int) -> Places:
         """Return the servers whose copy of a cluster's model counts."""
-        used = np.flatnonzero(self.counts[:, cluster])
-        return used if used.size else np.arange(len(self.models))
+        used = np.flatnonzero((self.counts[:, cluster] > 0) & self.known)
+        return used if used.size else np.flatnonzero(self.known)
 
     @cached_property
     def means(self) -> Array:
@@ -114,6 +129,17 @@ class Outcome:
 def distances(points: Array) -> Array:
     """Return the Euclidean distances (n, n) between points (n, d)."""
     return np.asarray(cdist(points, points), dtype=np.float64)
+
+
+def _models(array: Any) -> Array | None:
+    """Return the models (S, Q, d) with rows of nan for servers that are unknown, or None."""
+    found = np.asarray([] if array is None else array)
+    if found.ndim != 3 or not found.size or found.dtype.kind not in "fiu":
+        return None
+    models = found.astype(np.float64)
+    known = known_servers(models)
+    bad = np.isinf(models).any() or not known.any() or not np.isnan(models[~known]).all()
+    return None if bad else models
 
 
 def _reals(array: Any, dimensions: int) -> Array | None:

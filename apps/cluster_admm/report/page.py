@@ -14,6 +14,7 @@ import numpy as np
 from apps.common.results import RunResult
 from apps.common.settings import ConfigError
 from apps.pages import plots
+from apps.pages.network import network_sections
 from apps.pages.report import (
     Block,
     FigureBlock,
@@ -56,6 +57,10 @@ WORDING = Wording(
 FEWEST_ROUNDS = 20
 _ROUNDS_BESIDE_SUMS = 100
 _MARKS = 8
+_CROSSES = (
+    "Here it has what a server computed from all its clients of a cluster, one vector a cluster: a "
+    "neighbour learns that of every cluster, as it is."
+)
 
 
 def sections(result: RunResult) -> list[Section]:
@@ -69,6 +74,7 @@ def sections(result: RunResult) -> list[Section]:
         found.append(Section("The clusters' models", [Paragraph(text)]))
     else:
         found += [clusters(result, outcome), *servers(result, outcome)]
+    found += network_sections(result, _CROSSES)
     if figures := [*_curves(result), *_held_out(result)]:
         found.append(Section("Learning over the rounds", [Gallery(figures)]))
     if outcome is not None and outcome.truth is not None and not result.data:

@@ -59,7 +59,7 @@ def summed(result: RunResult, outcome: Outcome | None) -> list[Section]:
     blocks.append(Facts(facts))
     counts = [int(client.get("count", 0)) for client in result.clients]
     size = outcome.models.shape[2]
-    if counts:
+    if counts and np.all(outcome.known):  # a forecast is of the clients of all servers
         blocks.append(Paragraph(forecast(config, sum(counts), size, len(counts))))
     return [Section(TITLE, blocks)]
 

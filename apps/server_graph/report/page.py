@@ -2,7 +2,8 @@
 
 Reads ``models`` (P, M), ``centroid`` (M,), ``combination`` (P, P), ``homes`` (K,), ``alive`` (P,),
 where it is known ``truth`` (M,), and the rounds' ``msd``, ``msd-servers``, ``epsilon-paper`` and
-``epsilon-sound``. Homes and who is alive are those of the last round.
+``epsilon-sound``. Homes and who is alive are those of the last round. Where servers are apart, the
+models of some are unknown, their rows nan: what rests on those is left out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from apps.common.results import RunResult, write_atomically
 from apps.common.settings import ConfigError
 from apps.pages import plots
 from apps.pages.graphs import write_graphml
+from apps.pages.network import known_servers, network_sections
 from apps.pages.report import (
     Block,
     Facts,
@@ -79,6 +81,8 @@ _METHODS = {
     "privacy, but where a server has one neighbour only, and noise stays on its edge.",
     "fedavg": "One server had all clients (method fedavg): there is no graph.",
 }
+_TOGETHER = "Simulated: this is what servers on machines of their own would spend."
+_APART = "Each server has a SuperLink of its own: this is what one tells all the others."
 THREATS = {
     "hybrid": "The adversary is a server that follows the protocol and looks at what it gets. It "
     "sees psi_m + g_m, the same from m in all directions, so comparing with others gains it "
@@ -103,8 +107,11 @@ def _sums(result: RunResult) -> bool:
 def sections(result: RunResult) -> list[Section]:
     """Return the study's part of the report; see `apps.pages.report.write_report`."""
     if "models" not in result.arrays:
-        return [Section("What was learned", [Paragraph("The run ended before a model was there.")])]
+        text = "The run ended before a model was there."
+        seen = network_sections(result, _crosses(result))
+        return [Section("What was learned", [Paragraph(text)]), *seen]
     found = [_learned(result), _servers(result, _topology(result))]
+    found += network_sections(result, _crosses(result))
     if any("msd" in row for row in result.metrics):
         found.append(_rounds(result))
     if "truth" in result.arrays and not result.data:
@@ -123,9 +130,11 @@ def export_graphs(result: RunResult, folder: Path) -> list[Path]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["server", *_parameters(result)])
-    for name, model in zip(graph.names, models.tolist(), strict=True):
-        writer.writerow([name, *model])
-    writer.writerow(["centroid", *result.arrays["centroid"].tolist()])
+    for server in np.flatnonzero(known_servers(models)).tolist():
+        writer.writerow([graph.names[server], *models[server].tolist()])
+    centroid = _centroid(result)
+    if centroid is not None:
+        writer.writerow(["centroid", *centroid.tolist()])
     write_atomically(table, text.getvalue().encode())
     return [drawn, table]
 
@@ -133,7 +142,8 @@ def export_graphs(result: RunResult, folder: Path) -> list[Path]:
 def _topology(result: RunResult) -> Topology:
     """Return the graph of the run; a ledger may know the names that a file gave its servers."""
     weights = result.arrays["combination"]
-    known = [str(entry.get("name", "")) for entry in result.ledger.get("clients", [])]
+    known = [str(name) for name in result.network.get("names", ())]
+    known = known or [str(entry.get("name", "")) for entry in result.ledger.get("clients", [])]
     names = known if len(known) == len(weights) else [f"server-{p}" for p in range(len(weights))]
     setting = "one server" if _method(result) == "fedavg" else str(result.config.get("topology"))
     rule = str(result.config.get("weights", "auto"))
@@ -146,9 +156,26 @@ def _method(result: RunResult) -> str:
     return str(result.config.get("method", "hybrid"))
 
 
+def _crosses(result: RunResult) -> str:
+    """Return what a letter tells a neighbour."""
+    if _sums(result):
+        return "Here it is the server's model, computed from noisy sums, as it is."
+    learns = NEIGHBOUR_LEARNS.get(_method(result))
+    return "" if learns is None else f"A neighbour of server m learns: {learns}."
+
+
+def _centroid(result: RunResult) -> Array | None:
+    """Return the mean model; None where it is that of one server of several, or not known."""
+    models, centroid = result.arrays["models"], result.arrays.get("centroid")
+    one_of_several = len(models) > 1 and np.count_nonzero(known_servers(models)) < 2
+    if centroid is None or one_of_several or not np.all(np.isfinite(centroid)):
+        return None
+    return centroid
+
+
 def _parameters(result: RunResult) -> list[str]:
     """Return names of the M parameters: the features where there is one each."""
-    size = result.arrays["centroid"].size
+    size = result.arrays["models"].shape[1]
     return result.variables if len(result.variables) == size else [f"w{i}" for i in range(size)]
 
 
@@ -157,11 +184,15 @@ def _learned(result: RunResult) -> Section:
     method, headline, alive = _method(result), result.headline, result.arrays["alive"]
     how = SUMS if _sums(result) else _METHODS.get(method, f"Method {method}.")
     blocks: list[Block] = [Paragraph(how)]
-    if lost := [f"server {p}" for p in np.flatnonzero(~alive)]:
+    lost = [f"server {p}" for p in np.flatnonzero(~alive)]
+    if lost and result.network:
+        text = f"Gone at the end, as far as is known here: {', '.join(lost)}."
+        blocks.append(Notice(f"{text} The others went on without what they would have told."))
+    elif lost:
         how = "went to others" if result.config.get("on-server-loss") == "rehome" else "are lost"
         text = f"Not running at the end: {', '.join(lost)}. Their clients {how}."
         blocks.append(Notice(f"{text} Numbers are of the servers that run."))
-    clients, size = len(result.arrays["homes"]), result.arrays["centroid"].size
+    clients, size = len(result.arrays["homes"]), result.arrays["models"].shape[1]
     text = f"{clients:,} clients, {alive.size:,} servers, a model of {size:,} parameters. "
     if "msd" in headline:
         text += (
@@ -169,8 +200,15 @@ def _learned(result: RunResult) -> Section:
             f"{headline['msd']:.1f} dB for the servers' mean model, {headline['msd-servers']:.1f} "
             "dB for a single server's. "
         )
-    text += f"The servers disagree by {number(headline.get('disagreement'))} at the end"
-    blocks.append(Paragraph(f"{text} (mean squared distance to their mean)."))
+    known = known_servers(result.arrays["models"])
+    if not np.all(known):
+        text += f"The models of {np.count_nonzero(known)} of them are known here. "
+    if _centroid(result) is not None and np.isfinite(headline.get("disagreement", np.nan)):
+        text += f"The servers disagree by {number(headline['disagreement'])} at the end (mean "
+        text += "squared distance to their mean)."
+    else:
+        text += "How far the servers disagree is not known from one of them."
+    blocks.append(Paragraph(text))
     return Section("What was learned", blocks)
 
 
@@ -184,24 +222,30 @@ def _servers(result: RunResult, graph: Topology) -> Section:
     arrays = result.arrays
     alive, homes, models = arrays["alive"], arrays["homes"], arrays["models"]
     clients = np.bincount(homes[homes >= 0], minlength=graph.servers)
-    caption = "A node's size is its number of clients, a line's width the weight of the edge."
-    caption += "" if np.all(alive) else " Hollow: not running at the end."
-    picture = server_map(graph.weights, graph.names, clients.tolist(), alive)
-    apart = np.sum((models - arrays["centroid"]) ** 2, axis=1).tolist()
+    known, centroid = known_servers(models), _centroid(result)
+    held = [count if here else None for count, here in zip(clients.tolist(), known, strict=True)]
     columns: dict[str, Sequence[object]] = {
         "server": graph.names,
-        "clients": clients.tolist(),
+        "clients": held,
         "neighbours": graph.degree.tolist(),
-        "squared distance to the centroid": apart,
     }
+    if centroid is not None:
+        apart = np.sum((models - centroid) ** 2, axis=1).tolist()
+        columns["squared distance to the centroid"] = apart
     if "truth" in arrays:
         columns["MSD, dB"] = [msd(model, arrays["truth"]) for model in models]
     if not np.all(alive):
         columns["runs"] = alive.tolist()
     about = graph.describe() | {"diameter": graph.diameter}
     facts = {name.replace("-", " ").capitalize(): value for name, value in about.items()}
-    blocks: list[Block] = [
-        FigureBlock("The servers", plots.svg(picture, f"The graph of servers. {caption}"), caption),
+    blocks: list[Block] = []
+    if np.all(known):  # else the picture of who heard whom stands for it, below
+        caption = "A node's size is its number of clients, a line's width the weight of the edge."
+        caption += "" if np.all(alive) else " Hollow: not running at the end."
+        picture = server_map(graph.weights, graph.names, clients.tolist(), alive)
+        svg = plots.svg(picture, f"The graph of servers. {caption}")
+        blocks.append(FigureBlock("The servers", svg, caption))
+    blocks += [
         Facts(facts),
         Paragraph(
             "The spectral gap is 1 - lambda: a round without gradients or noise shrinks the "
@@ -321,7 +365,7 @@ def _privacy(result: RunResult) -> Section:
         ends = ", ".join(f"{name} {number(line[-1])}" for name, line in lines.items())
         text = (
             f"In the end: {ends}. The paper takes an l2 bound where Laplace noise needs l1. "
-            "Simulated: this is what servers on machines of their own would spend."
+            f"{_APART if result.network else _TOGETHER}"
         )
         if method == "hybrid":
             text += (
@@ -332,7 +376,7 @@ def _privacy(result: RunResult) -> Section:
         blocks.append(FigureBlock("Epsilon over the rounds", svg, text))
     else:
         why = f"method {method} does not rest on noise."
-        if result.ledger.get("simulated") is False:
+        if result.ledger.get("simulated") is False and not result.network:
             why = "one process plays all servers, and clients are devices: their noise hides "
             why += "nothing from it."
         elif method in ("hybrid", "iid"):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from apps.common.results import RunResult
 from apps.common.settings import ConfigError
 from apps.pages import plots
+from apps.pages.network import known_servers
 from apps.pages.report import Block, Facts, FigureBlock, Paragraph, Section
 from apps.pages.wording import number
 
@@ -63,9 +66,11 @@ def _cost(result: RunResult) -> list[Block]:
 def _forecast(result: RunResult) -> list[Block]:
     config = ServerGraphConfig.from_settings(result.config)
     counts = [int(client["count"]) for client in result.clients]
-    if not counts or not config.sums:
+    models = result.arrays["models"]
+    # It is of the clients of all servers; one server has the numbers of its own only.
+    if not counts or not config.sums or not np.all(known_servers(models)):
         return []
-    size = result.arrays["centroid"].size
+    size = models.shape[1]
     found = forecast(config, counts, size)
     even = "none" if math.isinf(found.break_even) else number(found.break_even)
     facts: dict[str, object] = {
