@@ -20,7 +20,7 @@ from apps.common.progress import publish
 from apps.common.results import FolderLock, RunResult
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError, StudyConfig
-from apps.network.place import clients_here, place_of
+from apps.network.place import clients_here, place_of, tell_of_graph
 from apps.pages.wording import Wording
 from privacy.accounting.ledger import Ledger
 from strategies.core.base import Client, RoundPlan, StudyError, StudyStrategy
@@ -159,6 +159,7 @@ class StudyRun(Generic[Config]):
 
     def _collect(self, strategy: StudyStrategy[Any]) -> None:
         result, progress = self.result, strategy.progress
+        tell_of_graph(result, strategy)
         result.metrics = progress.rows
         result.bytes_up, result.bytes_down = progress.bytes_up, progress.bytes_down
         kept = ("name", "partition", "count", "rounds", "failures", "last_failure")

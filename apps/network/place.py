@@ -115,7 +115,8 @@ def tell_of_graph(result: RunResult, strategy: StudyStrategy[Any]) -> None:
     mail: Bridges | None = getattr(strategy.network, "mail", None)
     if mail is None:
         return
-    result.arrays |= mail.seen.arrays()
+    if result.arrays:
+        result.arrays |= mail.seen.arrays()
     result.network = {
         "server": mail.place.server,
         "name": mail.board.names[mail.place.server],

@@ -14,7 +14,6 @@ from flwr.serverapp import Grid, ServerApp
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from apps.common.seeds import generator
-from apps.network.place import tell_of_graph
 from strategies.core.base import Client
 from strategies.core.checkpoint import Checkpoint
 from strategies.server_graph.noise import ServerNoise
@@ -63,7 +62,6 @@ def main(grid: Grid, context: Context) -> None:
             open_servers = config.privacy == "none"
             centroid = strategy.centroid(last) if open_servers else None
             deliver_models(strategy, grid, strategy.models, centroid)
-        tell_of_graph(run.result, strategy)
     run.write_report(sections, export_graphs)
 
 
