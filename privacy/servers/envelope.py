@@ -69,6 +69,10 @@ class Header:
         return cls(*parts)
 
 
+class OtherLife(BadMessage):
+    """A letter to or from an earlier start of a server: refused, and nothing to wonder about."""
+
+
 class Seals:
     """One server's side of sealed letters, for one life of its process.
 
@@ -99,7 +103,9 @@ class Seals:
         Raises
         ------
         BadMessage
-            Where it is none: from somebody else, to somebody else, of another life, or changed.
+            Where it is none: from somebody else, to somebody else, or changed.
+        OtherLife
+            Where it is from or to an earlier start of one of the two.
         """
         size = int.from_bytes(data[:2], "big")
         if size > _LONGEST_HEADER or len(data) < 2 + size + _NONCE:
@@ -113,7 +119,7 @@ class Seals:
                 f"{sender.server} to {self.server} was expected"
             )
         if (header.sender_epoch, header.receiver_epoch) != (sender.epoch, self.epoch):
-            raise BadMessage(f"a letter from server {sender.server} of another start of a server")
+            raise OtherLife(f"a letter from server {sender.server} of another start of a server")
         try:
             return header.number, self._key(sender, header).decrypt(nonce, sealed, written)
         except InvalidTag:

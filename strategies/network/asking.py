@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from privacy.secagg.errors import BadMessage
+from privacy.servers.envelope import OtherLife
 from strategies.core.enrolment import StudyError
 
 from .board import OtherTerms
@@ -108,6 +109,8 @@ class Asking:
                 self._take(server, _read(reply.content))
             except OtherTerms as error:
                 raise StudyError(str(error)) from None
+            except OtherLife as error:
+                log.debug("%s", error)
             except Exception as error:  # whatever a bridge makes up
                 self._refused(server, str(error))
         return bool(replies)

@@ -67,6 +67,7 @@ class Seen:
         """Note the weights (P,) that the letters of this round have."""
         row = self._rows[-1]
         row[:, 1] = np.where(row[:, 0] > 0.0, weights[self.neighbours], 0.0)
+        row[row[:, 1] == 0.0, 0] = 0.0  # it came, and could not be used
 
     def row(self) -> dict[str, float]:
         """Return this round's metrics: how many letters, and by how many rounds the oldest is."""
