@@ -23,7 +23,7 @@ ASK = "query.letter"
 
 @dataclass(frozen=True)
 class Reply:
-    """What a bridge brings: a sealed letter, greetings, a sealed sign of life; each may be empty."""
+    """What a bridge brings: a letter, greetings, a sign of life; each may be empty."""
 
     letter: bytes
     board: bytes

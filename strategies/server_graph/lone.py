@@ -4,9 +4,9 @@ The server makes messages for its neighbours and combines theirs as ever (`excha
 what it knows of the links around it (`strategies.network.links`). Nothing but these messages is in
 letters: psi_m as the method disguises it.
 
-A letter that does not come, or that is of no use, is one whose weight stays here. With masks that is
-not enough: the sum of the others holds the masks they share with the one that is missing. Then, and
-where the senders were not agreed on whom they mask against, w_p = psi_p in this round. A server
+A letter that does not come, or that is of no use, is one whose weight stays here. With masks that
+is not enough: the sum of the others holds the masks they share with the one that is missing. Then,
+and where the senders were not agreed on whom they mask against, w_p = psi_p in this round. A server
 that alone sends to another, without noise for that edge, sends it nothing.
 """
 
