@@ -28,6 +28,8 @@ _MEMORY = 30
 class AcceleratedAdmm(ClusterAdmm):
     """One model a cluster over a graph of servers, to a tolerance in fewer rounds."""
 
+    together = "rounds are combined from the state of all servers; set acceleration=off"
+
     def set_up(self, clusters: int) -> None:
         """Start at zero, remembering nothing."""
         super().set_up(clusters)

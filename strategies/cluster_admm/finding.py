@@ -79,6 +79,8 @@ class ClusterFinding(ClusterAdmm):
     every : iterations between two assignments
     """
 
+    together = "clusters are found over the clients of all servers; set clusters to their number"
+
     def __init__(self, *args: Any, every: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.every = every

@@ -2,7 +2,7 @@
 
     w_k = argmin_w f_k(w),    f_k = loss_k / D_k + R:
 
-the step (4) of `cluster_mixing` with v = 0, share = 1 and, because a step needs one, the smallest
+the step (4) of `mixing` with v = 0, share = 1 and, because a step needs one, the smallest
 rho that matters to nobody. Every client is its own server and its own cluster: ``models`` is
 (K, 1, d), ``homes`` 0 to K - 1, ``groups`` zero.
 

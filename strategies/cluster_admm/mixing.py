@@ -1,4 +1,4 @@
-"""The servers' steps of cluster-admm [GG]: from the clients' models to one model a cluster.
+"""A server's steps of cluster-admm [GG]: from its clients' models to one model a cluster.
 
 S servers on a graph, Q clusters that cut across them; client k belongs to server s and cluster q.
 In a round the scheduled clients return w_k, the solution of
@@ -42,12 +42,14 @@ where share_k = 1 / (clients of the cluster). Servers without a client of the cl
 their neighbours say. With tau > 0 the term tau sum_r |u_q - u_r|^2 of (1) enters the first line,
 1/S of it at every server, with the other clusters' models of the round before.
 
-Arrays: ``models`` (S, Q, d), ``sent`` = w_k - phi_k / rho (n, d), A : (S, S) bool adjacency.
+Every function is of one server: what it has from its own clients and what its neighbours told it.
+Arrays: ``model`` (Q, d), ``sent`` = w_k - phi_k / rho (n, d) of its own clients, ``clusters`` (n,)
+theirs. `server` says what a server remembers and tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,81 +57,86 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 Adjacency = NDArray[np.bool_]
+Centres = Callable[[Array, Places, Array], Array]
 
 
-def aggregate(
-    sent: Array,
-    servers: Places,
-    clusters: Places,
-    models: Array,
-    centres: Callable[[Array, Places, Array], Array] | None = None,
-) -> Array:
-    """Return wt (S, Q, d): (8), or the last model where nobody sent anything.
+def aggregate(sent: Array, clusters: Places, model: Array, centres: Centres | None = None) -> Array:
+    """Return wt_s (Q, d): (8), or the last model where nobody sent anything.
 
-    ``centres`` makes another statistic than the mean of the rows of every place, from the rows,
-    their places and what a place has now.
+    ``centres`` makes another statistic than the mean of the rows of every cluster, from the rows,
+    their clusters and what a cluster has now.
     """
     if centres is not None:
-        place, now = servers * models.shape[1] + clusters, models.reshape(-1, models.shape[2])
-        return centres(sent, place, now).reshape(models.shape)
-    sums, counts = _gathered(sent, servers, clusters, models.shape)
-    mean = sums / np.maximum(counts, 1.0)[..., None]
-    return np.where(counts[..., None] > 0.0, mean, models)
+        return centres(sent, clusters, model)
+    sums, counts = gathered(sent, clusters, model.shape)
+    mean = sums / np.maximum(counts, 1.0)[:, None]
+    return np.where(counts[:, None] > 0.0, mean, model)
 
 
-def over_servers(aggregated: Array, adjacency: Adjacency) -> Array:
-    """Return wh (S, Q, d): the mean over every server's neighbourhood, itself included, (9)."""
-    return np.einsum("sp,pqd->sqd", neighbourhood_means(adjacency), aggregated)
+def over_servers(own: Array, heard: Iterable[Array]) -> Array:
+    """Return wh_s (Q, d): the mean over itself and the neighbours that were heard, (9)."""
+    total, count = own, 1
+    for told in heard:
+        total = total + told
+        count += 1
+    return total / count
 
 
 def neighbourhood_means(adjacency: Adjacency) -> Array:
-    """Return M = (A + I) with rows divided by their sums."""
+    """Return M = (A + I) with rows divided by their sums: (9) of all servers at once."""
     weights = adjacency.astype(np.float64) + np.eye(len(adjacency))
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def over_clusters(models: Array, tau: float) -> Array:
+def over_clusters(model: Array, tau: float) -> Array:
     """Return every cluster's model drawn to the mean of the others, (10)."""
-    count = models.shape[1]
+    count = len(model)
     if count == 1 or tau == 0.0:
-        return models.copy()
-    others = (models.sum(axis=1, keepdims=True) - models) / (count - 1)
-    return (1.0 - tau) * models + tau * others
+        return model.copy()
+    others = (model.sum(axis=0) - model) / (count - 1)
+    return (1.0 - tau) * model + tau * others
 
 
-def exact_update(
+def exact_model(
     sent: Array,
-    servers: Places,
     clusters: Places,
-    models: Array,
-    server_duals: Array,
-    adjacency: Adjacency,
+    model: Array,
+    dual: Array,
+    middles: Iterable[Array],
     rho: float,
-    tau: float = 0.0,
-) -> tuple[Array, Array]:
-    """Return the next u and psi, both (S, Q, d), from all clients' last w_k - phi_k / rho."""
-    sums, counts = _gathered(sent, servers, clusters, models.shape)
-    links = adjacency.astype(np.float64)
-    degree = links.sum(axis=1)[:, None, None]
-    neighbours = np.einsum("sp,pqd->sqd", links, models)
-    total = sums + 0.5 * (degree * models + neighbours) - server_duals / rho
-    weight = counts[..., None] + degree
-    if tau > 0.0 and models.shape[1] > 1:
-        pull = 2.0 * tau / (rho * len(models))
-        total = total + pull * (models.sum(axis=1, keepdims=True) - models)
-        weight = weight + pull * (models.shape[1] - 1)
+    pull: float = 0.0,
+) -> Array:
+    """Return the next u_s (Q, d) from all own clients' last w_k - phi_k / rho.
+
+    Parameters
+    ----------
+    model, dual : u_s and psi_s
+    middles : z_sp = (u_s + u_p) / 2 of the last exchange with every neighbour p
+    pull : 2 tau / (rho S), how strongly its other clusters draw a model
+    """
+    total, counts = gathered(sent, clusters, model.shape)
+    weight = counts[:, None]
+    degree = 0
+    for middle in middles:
+        total += middle
+        degree += 1
+    total -= dual / rho
+    if degree:
+        weight = weight + degree
+    if pull > 0.0 and len(model) > 1:
+        total += pull * (model.sum(axis=0) - model)
+        weight = weight + pull * (len(model) - 1)
     # One server without a client of a cluster has nothing to learn it from.
-    found = np.where(weight > 0.0, total / np.maximum(weight, 1e-300), models)
-    difference = degree * found - np.einsum("sp,pqd->sqd", links, found)
-    return found, server_duals + 0.5 * rho * difference
+    return np.where(weight > 0.0, total / np.maximum(weight, 1e-300), model)
 
 
-def _gathered(
-    sent: Array, servers: Places, clusters: Places, shape: tuple[int, ...]
-) -> tuple[Array, Array]:
-    """Return the sums (S, Q, d) and counts (S, Q) of what clients sent."""
-    place = servers * shape[1] + clusters
-    counts = np.bincount(place, minlength=shape[0] * shape[1]).astype(np.float64)
-    sums = np.zeros((shape[0] * shape[1], shape[2]))
-    np.add.at(sums, place, sent)
-    return sums.reshape(shape), counts.reshape(shape[:2])
+def edge_step(own: Array, heard: Array, rho: float) -> Array:
+    """Return what an exchange of u_s and u_p adds to the edge's part of psi_s; p has minus that."""
+    return (0.5 * rho) * (own - heard)
+
+
+def gathered(sent: Array, clusters: Places, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return the sums (Q, d) and counts (Q,) of what clients sent."""
+    sums = np.zeros(shape)
+    np.add.at(sums, clusters, sent)
+    return sums, np.bincount(clusters, minlength=shape[0]).astype(np.float64)

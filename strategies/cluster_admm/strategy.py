@@ -1,8 +1,13 @@
 """The strategy of cluster-admm [GG]: S servers, Q clusters across them, duals at the server.
 
-A client is sent v_k = phi_k + rho w_{s,q} and returns w_k, (4); the servers' steps are in
-`cluster_mixing`. Clients keep nothing: the iterates are those of the paper, which keeps the duals
-at the clients, with half the traffic, and a device may crash and come back.
+A client is sent v_k = phi_k + rho w_{s,q} and returns w_k, (4); a server's
+steps are in `server` and `mixing`. Clients keep nothing: the iterates are those of the paper, which
+keeps the duals at the clients, with half the traffic, and a device may crash and come back.
+
+Servers know of each other what they tell, and a `Mailbox` carries that. Usually all servers live in
+this process, one after the other. With another mailbox one of them lives here alone: only its rows
+of ``models`` and ``server_duals`` are known, those of the others are nan, and its clients are the
+only ones.
 
 A client that is not scheduled keeps its dual, and a pair of server and cluster without a scheduled
 client keeps its model. With ``exact`` mixing every client that ever answered counts with its last
@@ -30,17 +35,19 @@ from numpy.typing import NDArray
 from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError, StudyStrategy
 from strategies.core.rules import FEWEST
+from strategies.network.mailbox import Letter, Mailbox
 from strategies.topology.clients import drawn_by_server
 from strategies.topology.graph import Topology
 
 from .divergence import DivergenceWatch
-from .mixing import aggregate, exact_update, over_clusters, over_servers
+from .server import ExactServer, MixingServer, PaperServer
 
 Vector = NDArray[np.float64]
 
 log = logging.getLogger("trellis.strategy")
 
 _KEPT = ("models", "server_duals", "duals", "last", "seen", "groups")
+_MEMORY = "memory_"  # what a server remembers that lives alone
 
 
 @dataclass(frozen=True)
@@ -71,25 +78,51 @@ class ClusterAdmm(StudyStrategy[Vector]):
     Parameters
     ----------
     task : what to solve
+    mailbox : carries letters between servers; None is of servers that all live in this process
+
+    Attributes
+    ----------
+    servers : those that live in this process, by number
+    elsewhere : (Q,) clients of every cluster at servers that do not; to be replaced as a whole
     """
 
     held_out = 0.0  # the part of its samples that a client leaves out when it trains
+    together = ""  # why all servers have to live in one process; "" where they need not
 
-    def __init__(self, *args: Any, task: ClusterTask, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, task: ClusterTask, mailbox: Mailbox | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.task = task
-        self._counted: tuple[NDArray[np.intp], list[float]] | None = None
+        self.mailbox = Mailbox(task.topology.servers) if mailbox is None else mailbox
+        self.alone = len(self.mailbox.own) < task.topology.servers
+        if self.alone and self.together:
+            raise StudyError(f"servers on machines of their own: {self.together}")
+        self.elsewhere = np.zeros(task.clusters)
+        self._counted: tuple[NDArray[Any], NDArray[Any], list[float]] | None = None
         graph = task.topology
         self.adjacency = np.zeros_like(graph.adjacency) if task.apart else graph.adjacency
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client with its server and its cluster."""
         self.size = len(clients[0].variables)
-        self.homes = placed(clients, "server", self.task.topology.servers)
+        self.homes = self._homes(clients)
         self.groups = placed(clients, "cluster", self.task.clusters)
         self.set_up(self.task.clusters)
         if self.robust.replaces_mean:
             self._name_small_pairs()
+
+    def _homes(self, clients: Sequence[Client]) -> NDArray[np.intp]:
+        """Return the server (K,) of clients, each of which must live here."""
+        homes = placed(clients, "server", self.task.topology.servers)
+        for client, home in zip(clients, homes.tolist(), strict=True):
+            if home not in self.mailbox.own:
+                raise StudyError(
+                    f"client {client.name} belongs to server {home} and has come to server "
+                    f"{self.mailbox.own[0]}. Let its SuperNode connect to its own server's "
+                    "SuperLink, or set server in its node config"
+                )
+        return homes
 
     def _name_small_pairs(self) -> None:
         """Say which servers learn nothing of a cluster from their own clients."""
@@ -105,16 +138,30 @@ class ClusterAdmm(StudyStrategy[Vector]):
     def set_up(self, clusters: int) -> None:
         """Start at zero with so many clusters."""
         count, size = len(self.homes), self.size
-        self.models = np.zeros((self.task.topology.servers, clusters, size))
-        self.server_duals = np.zeros_like(self.models)
+        unknown = np.nan if self.alone else 0.0
+        self.models = np.full((self.task.topology.servers, clusters, size), unknown)
+        self.server_duals = np.full_like(self.models, unknown)
+        self.servers = {int(s): self._server(int(s), (clusters, size)) for s in self.mailbox.own}
+        for number, server in self.servers.items():
+            self.models[number], self.server_duals[number] = server.model, server.dual
+        if len(self.elsewhere) != clusters:
+            self.elsewhere = np.zeros(clusters)
         self.duals = np.zeros((count, size))
         self.last = np.zeros_like(self.duals)
         self.seen = np.zeros(count, dtype=bool)
         self.watch = DivergenceWatch()
 
+    def _server(self, number: int, shape: tuple[int, int]) -> MixingServer:
+        """Return a server at zero, with its neighbours."""
+        task, neighbours = self.task, np.flatnonzero(self.adjacency[number]).tolist()
+        if task.exact:
+            return ExactServer(number, neighbours, shape, task.rho, task.topology.servers)
+        centres = self.robust.centres if self.robust.replaces_mean else None
+        return PaperServer(number, neighbours, shape, centres)
+
     def admit(self, client: Client) -> bool:
         """Give a late client its server, its cluster and a dual of zero."""
-        home = placed([client], "server", self.task.topology.servers)
+        home = self._homes([client])
         group = placed([client], "cluster", self.task.clusters)
         self.homes = np.concatenate([self.homes, home])
         self.groups = np.concatenate([self.groups, group])
@@ -133,17 +180,20 @@ class ClusterAdmm(StudyStrategy[Vector]):
 
     def participants(self, server_round: int) -> list[int]:
         """Return a sample of every server's clients."""
-        servers = range(self.task.topology.servers)
         rng = self.sampler(self.iteration(server_round))
-        return drawn_by_server(self.homes, servers, self.plan.sample, rng)
+        return drawn_by_server(self.homes, self.mailbox.own, self.plan.sample, rng)
 
     def share(self, client: int) -> float:
         """Return the client's part of the regulariser: of its server's, or of its cluster's."""
-        mates = self.groups if self.task.exact else self.homes
+        mates, elsewhere = self.groups if self.task.exact else self.homes, self.elsewhere
         # Counted anew where clients have moved only; they are asked for one by one.
-        if self._counted is None or self._counted[0] is not mates:
-            self._counted = mates, (1.0 / np.bincount(mates)[mates]).tolist()
-        return self._counted[1][client]
+        known = self._counted
+        if known is None or known[0] is not mates or known[1] is not elsewhere:
+            counts: NDArray[Any] = np.bincount(mates)
+            if self.task.exact:
+                counts = np.bincount(mates, minlength=len(elsewhere)) + elsewhere
+            self._counted = known = mates, elsewhere, (1.0 / counts[mates]).tolist()
+        return known[2][client]
 
     def target(self, clients: int | NDArray[np.intp]) -> Vector:
         """Return v_k = phi_k + rho w_{s,q} of a client (d,), or of several (n, d)."""
@@ -190,25 +240,44 @@ class ClusterAdmm(StudyStrategy[Vector]):
         self.seen[answered] = True
         counted = np.flatnonzero(self.seen) if task.exact else answered
         sent = self.last[counted] - self.duals[counted] / task.rho
-        places = self.homes[counted], self.groups[counted]
         tau = self.tau(self.iteration(server_round))
-        if task.exact:
-            self.models, self.server_duals = exact_update(
-                sent, *places, before, self.server_duals, self.adjacency, task.rho, tau
-            )
-        else:
-            centre = self.robust.centres if self.robust.replaces_mean else None
-            aggregated = aggregate(sent, *places, before, centre)
-            self.models = over_clusters(over_servers(aggregated, self.adjacency), tau)
+        self._mix(server_round, sent, counted, tau)
         own = self.models[self.homes[answered], self.groups[answered]]
         self.duals[answered] += task.rho * (own - self.last[answered])  # (5)
-        self._refuse_divergence(server_round, tau, before)
-        return {"change": relative(self.models, before), "tau": tau}
+        here = list(self.servers)
+        found, before = self.models[here], before[here]
+        self._refuse_divergence(server_round, tau, found, before)
+        return {"change": relative(found, before), "tau": tau}
 
-    def _refuse_divergence(self, server_round: int, tau: float, before: Vector) -> None:
+    def _mix(self, server_round: int, sent: Vector, clients: NDArray[np.intp], tau: float) -> None:
+        """Let the servers that live here tell and hear: (8)-(10), or the exact update.
+
+        Parameters
+        ----------
+        sent : (n, d) w_k - phi_k / rho
+        clients : (n,) whose
+        """
+        if not self.alone:
+            # Others may have written the models; in step they say all that servers remember.
+            for number, server in self.servers.items():
+                server.settle(self.models[number], self.server_duals[number], self.models)
+        homes, groups = self.homes[clients], self.groups[clients]
+        told: dict[int, dict[int, Letter]] = {}
+        for number, server in self.servers.items():
+            own = homes == number
+            told[number] = server.tell(sent[own], groups[own], tau)
+        letters = self.mailbox.carry(server_round, told, self.adjacency)
+        self.models, self.server_duals = self.models.copy(), self.server_duals.copy()
+        for number, server in self.servers.items():
+            server.hear(letters.get(number, {}))
+            self.models[number], self.server_duals[number] = server.model, server.dual
+
+    def _refuse_divergence(
+        self, server_round: int, tau: float, models: Vector, before: Vector
+    ) -> None:
         """Stop when models grow without bound."""
-        if self.watch.diverges(self.models, before, self.iteration(server_round)):
-            size = float(np.max(np.abs(self.models)))
+        if self.watch.diverges(models, before, self.iteration(server_round)):
+            size = float(np.max(np.abs(models)))
             raise StudyError(
                 f"round {server_round}: the models diverge (an entry of size {size:.3g}). "
                 f"rho={self.task.rho:g} is too small for tau={tau:g} on this graph (spectral "
@@ -218,16 +287,30 @@ class ClusterAdmm(StudyStrategy[Vector]):
     def state(self) -> dict[str, NDArray[Any]]:
         """Return every array that the next round depends on."""
         kept = {name: getattr(self, name) for name in _KEPT}
-        return kept | {"watch": self.watch.memory}
+        return kept | {"watch": self.watch.memory} | self._memories()
+
+    def _memories(self) -> dict[str, NDArray[Any]]:
+        """Return what servers remember; of servers that live together the models say it all."""
+        if not self.alone:
+            return {}
+        return {
+            f"{_MEMORY}{number}_{name}": array
+            for number, server in self.servers.items()
+            for name, array in server.state().items()
+        }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back `state`."""
         for name, now in self.state().items():
-            if state[name].shape != now.shape:
+            if not name.startswith(_MEMORY) and state[name].shape != now.shape:
                 raise ValueError(f"{name} in the checkpoint has shape {state[name].shape}")
         for name in _KEPT:
             setattr(self, name, state[name].copy())
         self.watch.memory = state["watch"].copy()
+        for number, server in self.servers.items() if self.alone else ():
+            own = f"{_MEMORY}{number}_"
+            kept = {key[len(own) :]: array for key, array in state.items() if key.startswith(own)}
+            server.restore(kept)
 
 
 def placed(clients: Sequence[Client], what: str, count: int) -> NDArray[np.intp]:

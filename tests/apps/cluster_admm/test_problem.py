@@ -164,13 +164,15 @@ def test_paper_mixing_on_a_complete_graph_reaches_the_server_uniform_optimum(los
     clusters = np.array([0, 0, 1, 0, 1, 1, 1, 1, 1])
     tables = [samples(int(rng.integers(2, 9)), 5, k, loss == "logistic") for k in range(9)]
     sizes = np.bincount(servers)
-    rho, complete = 3.0, ~np.eye(3, dtype=bool)
+    rho = 3.0
     steps = [primal_step(loss, *tables[k], 0.4, 1 / sizes[servers[k]], rho) for k in range(9)]
     models, duals = np.zeros((3, 2, 5)), np.zeros((9, 5))
     for _ in range(300):
         mine = models[servers, clusters]
         w = np.array([steps[k].solve(duals[k] + rho * mine[k]) for k in range(9)])
-        models = over_servers(aggregate(w - duals / rho, servers, clusters, models), complete)
+        sent = w - duals / rho
+        told = [aggregate(sent[servers == s], clusters[servers == s], models[s]) for s in range(3)]
+        models = np.array([over_servers(told[s], told[:s] + told[s + 1 :]) for s in range(3)])
         duals += rho * (models[servers, clusters] - w)
     for q in range(2):
         by_server = [

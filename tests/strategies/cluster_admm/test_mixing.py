@@ -7,11 +7,12 @@ import pytest
 
 from strategies.cluster_admm.mixing import (
     aggregate,
-    exact_update,
     neighbourhood_means,
     over_clusters,
     over_servers,
 )
+from strategies.cluster_admm.server import ExactServer, PaperServer
+from strategies.network.mailbox import Mailbox
 from strategies.topology.graph import topology
 
 SERVERS, CLIENTS, CLUSTERS, SIZE = 6, 36, 2, 5
@@ -67,28 +68,47 @@ class Federation:
         return mean / counts
 
 
-def paper(federation, adjacency, rounds, tau=0.0, rho=RHO):
-    models, duals = np.zeros((SERVERS, CLUSTERS, SIZE)), np.zeros((CLIENTS, SIZE))
+def paper_servers(adjacency, shape):
+    return [PaperServer(s, np.flatnonzero(row), shape) for s, row in enumerate(adjacency)]
+
+
+def exact_servers(adjacency, shape, rho):
+    count = len(adjacency)
+    return [
+        ExactServer(s, np.flatnonzero(row), shape, rho, count) for s, row in enumerate(adjacency)
+    ]
+
+
+def mixed(servers, adjacency, sent, homes, clusters, tau=0.0):
+    """Return all servers' models after a round, in which they tell and hear."""
+    told = {
+        s: server.tell(sent[homes == s], clusters[homes == s], tau)
+        for s, server in enumerate(servers)
+    }
+    letters = Mailbox(len(servers)).carry(1, told, adjacency)
+    for s, server in enumerate(servers):
+        server.hear(letters[s])
+    return np.array([server.model for server in servers])
+
+
+def run(servers, federation, adjacency, rounds, rho, tau=0.0):
+    models, duals = np.array([server.model for server in servers]), np.zeros((CLIENTS, SIZE))
     places = federation.servers, federation.clusters
     for _ in range(rounds):
         w = federation.primal(duals + rho * models[places], rho)
-        aggregated = aggregate(w - duals / rho, *places, models)
-        models = over_clusters(over_servers(aggregated, adjacency), tau)
+        models = mixed(servers, adjacency, w - duals / rho, *places, tau)
         duals += rho * (models[places] - w)
     return models, duals
 
 
+def paper(federation, adjacency, rounds, tau=0.0, rho=RHO):
+    servers = paper_servers(adjacency, (CLUSTERS, SIZE))
+    return run(servers, federation, adjacency, rounds, rho, tau)
+
+
 def exact(federation, adjacency, rounds, rho=RHO):
-    models, duals = np.zeros((SERVERS, CLUSTERS, SIZE)), np.zeros((CLIENTS, SIZE))
-    server_duals = np.zeros_like(models)
-    places = federation.servers, federation.clusters
-    for _ in range(rounds):
-        w = federation.primal(duals + rho * models[places], rho)
-        models, server_duals = exact_update(
-            w - duals / rho, *places, models, server_duals, adjacency, rho
-        )
-        duals += rho * (models[places] - w)
-    return models
+    servers = exact_servers(adjacency, (CLUSTERS, SIZE), rho)
+    return run(servers, federation, adjacency, rounds, rho)[0]
 
 
 @GRAPHS
@@ -152,54 +172,50 @@ def test_duals_at_the_server_give_the_iterates_of_duals_at_the_clients():
     np.testing.assert_allclose(duals, np.array(kept), atol=1e-10)
 
 
-def test_a_pair_without_a_scheduled_client_keeps_its_model():
-    models = np.arange(12.0).reshape(2, 3, 2)
+def test_a_cluster_without_a_scheduled_client_keeps_its_model():
+    model = np.arange(6.0).reshape(3, 2)
     sent = np.array([[1.0, 1.0], [3.0, 5.0]])
-    found = aggregate(sent, np.array([0, 0]), np.array([1, 1]), models)
-    np.testing.assert_array_equal(found[0, 1], [2.0, 3.0])
-    untouched = np.ones((2, 3), dtype=bool)
-    untouched[0, 1] = False
-    np.testing.assert_array_equal(found[untouched], models[untouched])
+    found = aggregate(sent, np.array([1, 1]), model)
+    np.testing.assert_array_equal(found, [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
+    nobody = aggregate(sent[:0], np.zeros(0, dtype=int), model)
+    np.testing.assert_array_equal(nobody, model)
+
+
+def test_the_mean_is_over_the_server_and_those_it_has_heard():
+    own, heard = np.full((2, 3), 6.0), [np.full((2, 3), 1.0), np.full((2, 3), 2.0)]
+    np.testing.assert_array_equal(over_servers(own, heard), np.full((2, 3), 3.0))
+    np.testing.assert_array_equal(over_servers(own, []), own)
 
 
 def test_clusters_draw_each_other_to_the_mean_of_the_others():
-    models = np.random.default_rng(0).normal(size=(4, 3, 2))
-    found = over_clusters(models, 0.4)
-    expected = 0.6 * models[:, 0] + 0.2 * (models[:, 1] + models[:, 2])
-    np.testing.assert_allclose(found[:, 0], expected, atol=1e-14)
-    np.testing.assert_allclose(found.mean(axis=1), models.mean(axis=1), atol=1e-14)
-    np.testing.assert_array_equal(over_clusters(models[:, :1], 0.4), models[:, :1])
+    model = np.random.default_rng(0).normal(size=(3, 2))
+    found = over_clusters(model, 0.4)
+    expected = 0.6 * model[0] + 0.2 * (model[1] + model[2])
+    np.testing.assert_allclose(found[0], expected, atol=1e-14)
+    np.testing.assert_allclose(found.mean(axis=0), model.mean(axis=0), atol=1e-14)
+    np.testing.assert_array_equal(over_clusters(model[:1], 0.4), model[:1])
 
 
 def test_a_server_without_clients_of_a_cluster_passes_it_on():
     """Servers 0 and 2 of a path have the clients, server 1 between them has none."""
     adjacency = topology("path", 3).adjacency
-    models, duals = np.zeros((3, 1, 1)), np.zeros((2, 1))
-    server_duals = np.zeros_like(models)
-    servers, clusters = np.array([0, 2]), np.zeros(2, dtype=int)
+    servers, models, duals = exact_servers(adjacency, (1, 1), 2.0), np.zeros((3, 1, 1)), 0.0
+    homes, clusters = np.array([0, 2]), np.zeros(2, dtype=int)
     targets = np.array([[1.0], [4.0]])  # f_k = (w - target)^2
     for _ in range(400):
-        v = duals + 2.0 * models[servers, clusters]
+        v = duals + 2.0 * models[homes, clusters]
         w = (2.0 * targets + v) / (2.0 + 2.0)
-        models, server_duals = exact_update(
-            w - duals / 2.0, servers, clusters, models, server_duals, adjacency, 2.0
-        )
-        duals += 2.0 * (models[servers, clusters] - w)
+        models = mixed(servers, adjacency, w - duals / 2.0, homes, clusters)
+        duals = duals + 2.0 * (models[homes, clusters] - w)
     np.testing.assert_allclose(models, 2.5, atol=1e-8)
 
 
 def test_one_server_with_tau_minimises_the_coupled_objective():
     federation = Federation("cluster")
     federation.servers = np.zeros(CLIENTS, dtype=int)
-    tau, places = 0.7, (np.zeros(CLIENTS, dtype=int), federation.clusters)
-    models, duals = np.zeros((1, CLUSTERS, SIZE)), np.zeros((CLIENTS, SIZE))
-    server_duals, alone = np.zeros_like(models), np.zeros((1, 1), dtype=bool)
-    for _ in range(3000):
-        w = federation.primal(duals + RHO * models[places], RHO)
-        models, server_duals = exact_update(
-            w - duals / RHO, *places, models, server_duals, alone, RHO, tau
-        )
-        duals += RHO * (models[places] - w)
+    tau, alone = 0.7, np.zeros((1, 1), dtype=bool)
+    servers = exact_servers(alone, (CLUSTERS, SIZE), RHO)
+    models, _ = run(servers, federation, alone, 3000, RHO, tau)
     # sum of f + tau |w_0 - w_1|^2 for either cluster with the other fixed: 2 tau (w_q - w_r).
     for q in range(CLUSTERS):
         mine = np.flatnonzero(federation.clusters == q)
