@@ -10,6 +10,7 @@ from typing import Any
 from apps.common.progress import publish
 from apps.common.servers import build_topology
 from apps.common.settings import ConfigError
+from apps.network.place import bridges
 from strategies.cluster_admm.accelerated import AcceleratedAdmm
 from strategies.cluster_admm.finding import ClusterFinding, first_assignment
 from strategies.cluster_admm.local import ClientsAlone
@@ -18,6 +19,7 @@ from strategies.cluster_admm.selection import ClusterSelection
 from strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
 from strategies.cluster_admm.summed import SummedClusters, SumTask
 from strategies.core.secure import SecureSum
+from strategies.network.place import Place
 
 from .config import ONE_TASK, ClusterAdmmConfig
 from .data import held_out_count
@@ -30,9 +32,14 @@ FRACTION_BITS = 24  # of moments, which are of the order of 1: a step is far bel
 
 
 def build_strategy(
-    config: ClusterAdmmConfig, seed: int, arguments: Mapping[str, Any]
+    config: ClusterAdmmConfig,
+    seed: int,
+    arguments: Mapping[str, Any],
+    place: Place | None = None,
 ) -> ClusterAdmm:
     """Return the strategy of the run's method.
+
+    ``place`` tells which server this is, where the others are elsewhere.
 
     Raises
     ------
@@ -48,6 +55,8 @@ def build_strategy(
         exact=config.mixing == "exact",
         apart=config.method == "clusterfl",
     )
+    if place is not None:
+        return _one_server(config, task, arguments, place)
     if config.finds_clusters:
         config.permit_search(first_assignment(config.assign_every))
     if config.method == "local":
@@ -73,6 +82,25 @@ def build_strategy(
         length=config.rounds,
         fraction=config.held_out or HELD_OUT_TO_CHOOSE,
     )
+
+
+def _one_server(
+    config: ClusterAdmmConfig, task: ClusterTask, arguments: Mapping[str, Any], place: Place
+) -> ClusterAdmm:
+    """Return the strategy of one server with a SuperLink of its own."""
+    obstacle = ""
+    if config.sums:
+        obstacle = (
+            "release='sum' has one secure sum over the clients of all servers, who would need one "
+            "SuperLink; set release='each'"
+        )
+    elif config.method in ("local", "clusterfl", "fedavg"):
+        obstacle = f"method={config.method!r} has servers that do not talk; use pgfl or gfl"
+    elif config.finds_clusters and config.method not in ONE_TASK:
+        obstacle = f"clusters={config.clusters!r} are found in one process; give their number"
+    if obstacle:
+        raise ConfigError(f"server={place.server}: {obstacle}")
+    return ClusterAdmm(**arguments, task=task, mailbox=bridges(task.topology, place))
 
 
 def sum_bounds(config: ClusterAdmmConfig) -> Bounds:

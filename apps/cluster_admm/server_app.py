@@ -43,13 +43,13 @@ def main(grid: Grid, context: Context) -> None:
     """Run the study and keep its result."""
     run = StudyRun(context, grid, ClusterAdmmConfig)
     config = run.config
-    if config.sums:
+    if config.sums and run.place is None:
         _by_sums(run, grid)
         return
     for note in warnings(config, range(1, config.rounds + 1)):
         run.result.notes.append(note)
         log.warning(note)
-    strategy = build_strategy(config, run.seed, run.strategy_arguments())
+    strategy = build_strategy(config, run.seed, run.strategy_arguments(), run.place)
     strategy.evaluate = partial(_evaluate, config, run.seed, strategy)
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)

@@ -35,7 +35,10 @@ from numpy.typing import NDArray
 from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError, StudyStrategy
 from strategies.core.rules import FEWEST
-from strategies.network.mailbox import Letter, Mailbox
+from strategies.network.bridges import Bridges
+from strategies.network.greeting import KEPT_ROUND
+from strategies.network.mailbox import BadLetter, Letter, Mailbox
+from strategies.network.member import GraphMember
 from strategies.topology.clients import drawn_by_server
 from strategies.topology.graph import Topology
 
@@ -48,6 +51,7 @@ log = logging.getLogger("trellis.strategy")
 
 _KEPT = ("models", "server_duals", "duals", "last", "seen", "groups")
 _MEMORY = "memory_"  # what a server remembers that lives alone
+_CLIENTS = "clients-by-cluster"
 
 
 @dataclass(frozen=True)
@@ -90,12 +94,16 @@ class ClusterAdmm(StudyStrategy[Vector]):
     together = ""  # why all servers have to live in one process; "" where they need not
 
     def __init__(
-        self, *args: Any, task: ClusterTask, mailbox: Mailbox | None = None, **kwargs: Any
+        self, *args: Any, task: ClusterTask, mailbox: Mailbox | Bridges | None = None, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self.task = task
         self.mailbox = Mailbox(task.topology.servers) if mailbox is None else mailbox
-        self.alone = len(self.mailbox.own) < task.topology.servers
+        self.alone = isinstance(self.mailbox, Bridges)
+        if isinstance(self.mailbox, Bridges):
+            self.network = GraphMember(self.mailbox)
+            self.mailbox.on_gone = lambda neighbour: self._lone.drop(neighbour)
+            self.mailbox.on_join = lambda neighbour: self._lone.join(neighbour)
         if self.alone and self.together:
             raise StudyError(f"servers on machines of their own: {self.together}")
         self.elsewhere = np.zeros(task.clusters)
@@ -111,6 +119,42 @@ class ClusterAdmm(StudyStrategy[Vector]):
         self.set_up(self.task.clusters)
         if self.robust.replaces_mean:
             self._name_small_pairs()
+
+    @property
+    def _lone(self) -> MixingServer:
+        """The one server that lives here."""
+        return self.servers[int(self.mailbox.own[0])]
+
+    def greeting(self) -> tuple[bytes, dict[str, Any]]:
+        """Return how many clients of every cluster are here."""
+        counts = np.bincount(self.groups, minlength=self.models.shape[1])
+        return b"", {_CLIENTS: counts.tolist()}
+
+    def met(self, first: int, planned: int) -> None:
+        """Count the clients of other servers, and begin anew with who has gone on meanwhile."""
+        if not isinstance(self.mailbox, Bridges):
+            return
+        mail, me = self.mailbox, self.mailbox.place.server
+        told = {s: g.facts.get(_CLIENTS) for s, g in mail.board.greetings.items() if s != me}
+        self.elsewhere = sum(
+            (self._counts(s, t) for s, t in told.items()), np.zeros(self.models.shape[1])
+        )
+        kept = {s: g.facts.get(KEPT_ROUND) for s, g in mail.board.greetings.items()}
+        for neighbour in self._lone.neighbours:
+            if neighbour not in mail.links.counted:
+                self._lone.drop(neighbour)
+            elif first != planned or kept.get(neighbour) != planned - 1:
+                self._lone.join(neighbour)
+
+    def _counts(self, server: int, told: Any) -> Vector:
+        """Return a server's numbers of clients (Q,)."""
+        clusters = self.models.shape[1]
+        whole = isinstance(told, list) and all(type(n) is int and n >= 0 for n in told)
+        if not whole or len(told) != clusters:
+            raise StudyError(
+                f"server {server} tells {told!r} clients by cluster; {clusters} numbers are needed"
+            )
+        return np.array(told, dtype=np.float64)
 
     def _homes(self, clients: Sequence[Client]) -> NDArray[np.intp]:
         """Return the server (K,) of clients, each of which must live here."""
@@ -269,8 +313,21 @@ class ClusterAdmm(StudyStrategy[Vector]):
         letters = self.mailbox.carry(server_round, told, self.adjacency)
         self.models, self.server_duals = self.models.copy(), self.server_duals.copy()
         for number, server in self.servers.items():
-            server.hear(letters.get(number, {}))
+            self._hear(server_round, server, letters.get(number, {}))
             self.models[number], self.server_duals[number] = server.model, server.dual
+
+    def _hear(self, server_round: int, server: MixingServer, letters: Mapping[int, Letter]) -> None:
+        """Let a server hear its neighbours; whose letter is of no use is left out."""
+        good = dict(letters)
+        while True:
+            try:
+                server.hear(good)
+                return
+            except BadLetter as error:
+                if not isinstance(self.mailbox, Bridges):
+                    raise
+                del good[error.server]
+                self.mailbox.seen.note(server_round, error.server, f"refused: {error}")
 
     def _refuse_divergence(
         self, server_round: int, tau: float, models: Vector, before: Vector
