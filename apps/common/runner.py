@@ -107,6 +107,12 @@ def make_run_config(
         "report": False,
         "data": "" if data is None else str(Path(data).resolve()),
         "devices": "",
+        "server": -1,
+        "server-folder": "",
+        "graph-run": "",
+        "clients-here": 0,
+        "max-staleness": 0,
+        "server-timeout": 60.0,
         **config.run_config(),
     }
 

@@ -37,6 +37,8 @@ class Federation:
     host : name or address by which devices and operator reach the SuperLink
     port : of the SuperLink
     tls : whether with TLS and authenticated devices
+    guests : nodes that connect to this SuperLink and whose folders are elsewhere, as the bridges of
+        neighbours in a graph of servers (`sim.federation.graph`)
     """
 
     folder: Path
@@ -44,17 +46,18 @@ class Federation:
     host: str
     port: int
     tls: bool
+    guests: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.names:
             raise FederationError("a federation needs at least one device")
-        for name in self.names:
+        for name in self.nodes:
             if not _NAME.fullmatch(name):
                 raise FederationError(
                     f"{name!r} is no name for a device: letters, digits, . _ and -, 63 at most, a "
                     "letter or digit first"
                 )
-        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+        if twice := sorted({name for name in self.nodes if self.nodes.count(name) > 1}):
             raise FederationError(f"{twice[0]!r} is the name of two devices")
         if not 0 < self.port < 65536:
             raise FederationError(f"port={self.port}: must be from 1 to 65535")
@@ -80,10 +83,11 @@ class Federation:
             raise FederationError(f"{path}: cannot be read ({error})") from None
         try:
             names = tuple(str(found["names"]).split(","))
+            guests = tuple(name for name in str(found.get("guests", "")).split(",") if name)
             host, port, tls = str(found["host"]), int(found["port"]), found["tls"] is True
         except (KeyError, TypeError, ValueError) as error:
             raise FederationError(f"{path}: {error} is missing or wrong") from None
-        return cls(folder, names, host, port, tls)
+        return cls(folder, names, host, port, tls, guests)
 
     def description(self) -> str:
         """Return the text of `DESCRIPTION`."""
@@ -93,7 +97,14 @@ class Federation:
             "port": self.port,
             "tls": self.tls,
         }
+        if self.guests:
+            settings["guests"] = ",".join(self.guests)
         return "# Made by trellis deploy init.\n" + toml(settings)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Everybody who connects to the SuperLink: devices and guests."""
+        return self.names + self.guests
 
     @property
     def address(self) -> str:
