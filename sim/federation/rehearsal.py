@@ -25,6 +25,7 @@ from sim.processes import (
     MARK,
     descendants,
     flower_environment,
+    is_marked,
     marked,
     started_at,
     stop_all,
@@ -88,11 +89,11 @@ class Rehearsal:
 
     def processes(self) -> dict[str, int]:
         """Return the living processes of the record, by name."""
-        ours = self._marked() if HAS_PROC else None
+        mark = f"{MARK}={self.federation.folder}"
         return {
             name: int(pid)
             for name, (pid, began) in self._record().items()
-            if began == started_at(int(pid)) and (ours is None or int(pid) in ours)
+            if began == started_at(int(pid)) and (not HAS_PROC or is_marked(int(pid), mark))
         }
 
     def log(self, name: str) -> str:
@@ -301,10 +302,17 @@ def stop(rehearsals: Sequence[Rehearsal]) -> int:
         before.update(found)
         return found
 
+    def starters(known: set[int]) -> set[int]:
+        found = (rehearsal.processes() for rehearsal in rehearsals)
+        return {pid for processes in found for name, pid in processes.items() if name != SERVER}
+
+    living(set())
     with uninterrupted():
         # Nodes first: each then tells its SuperLink that it leaves, and may come back at once.
-        # Otherwise it would be taken for online for a while.
-        stop_all(nodes, 10.0)
+        # Otherwise it would be taken for online for a while. By its start.sh, which waits for it:
+        # a second signal would end a SuperNode before it has said so.
+        stop_all(starters, 10.0)
+        stop_all(nodes)
         left = stop_all(living)
     if left:
         raise FederationError(f"could not be stopped: processes {sorted(left)}")
