@@ -33,6 +33,7 @@ class InGraph:
     authority : signs every SuperLink's certificate; None without TLS
     signing : the signing keys of all devices of the graph: each knows the public half of all
     nodes : what the node config of a device says besides, as its place among all
+    fallback : other SuperLinks to which devices may go while their own is gone
     unit, compose : of the SuperLink: it also writes what is beside its folder
     page : the README.md of the whole
     """
@@ -40,6 +41,7 @@ class InGraph:
     authority: Authority | None
     signing: Mapping[str, Pair]
     nodes: Mapping[str, Mapping[str, Scalar]]
+    fallback: Sequence[str]
     unit: str
     compose: str
     page: str
@@ -81,6 +83,7 @@ def create(
         signing = {name: make_signing_key() for name in federation.names}
     peers = texts.peers({name: pair.public for name, pair in signing.items()})
     nodes: Mapping[str, Mapping[str, Scalar]] = {} if shared is None else shared.nodes
+    fallback = () if shared is None else shared.fallback
     for name in federation.names:
         place = federation.device(name)
         source = (data or {}).get(name)
@@ -92,7 +95,8 @@ def create(
             public(federation.public_key(name), node.public)
             shutil.copyfile(folder / "operator" / "ca.crt", place / "ca.crt")
         public(place / "peers.txt", peers)
-        public(place / DEVICE, texts.device_toml(federation, name, file, nodes.get(name, {})))
+        toml = texts.device_toml(federation, name, file, nodes.get(name, {}), fallback)
+        public(place / DEVICE, toml)
         public(place / "policy.toml", texts.OPEN_POLICY if open_policy else texts.POLICY)
         script(place / "start.sh", scripts.device_script())
         public(place / f"trellis-{name}.service", scripts.device_unit(name))

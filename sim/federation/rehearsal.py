@@ -328,7 +328,7 @@ def register(
     rows = command.ask("supernode", "list")["nodes"]
     known = {row["node-id"] for row in rows if row["status"] != "unregistered"}
     numbers = _read(file)
-    for name in federation.nodes:
+    for name in federation.known:
         if numbers.get(name) in known:
             continue
         key = str(federation.public_key(name))

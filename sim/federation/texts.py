@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sim.run_config import Scalar, toml
@@ -48,9 +49,20 @@ share-labels = true
 """
 
 
-def device_toml(federation: Federation, name: str, data: str, more: Mapping[str, Scalar]) -> str:
-    """Return a device's device.toml; ``more`` replaces and adds to its node config."""
+def device_toml(
+    federation: Federation,
+    name: str,
+    data: str,
+    more: Mapping[str, Scalar],
+    fallback: Sequence[str] = (),
+) -> str:
+    """Return a device's device.toml.
+
+    ``more`` replaces and adds to its node config; ``fallback`` are other SuperLinks that it may use
+    while its own is gone.
+    """
     tls = 'root-certificates = "ca.crt"\nauth-key = "node.key"\n' if federation.tls else ""
+    others = f"fallback = {json.dumps(list(fallback))}\n" if fallback else ""
     node = bare(
         {
             "name": name,
@@ -66,7 +78,7 @@ def device_toml(federation: Federation, name: str, data: str, more: Mapping[str,
     )
     return f"""\
 # This device, for trellis device start and trellis deploy check. Paths may be relative to here.
-{bare({"name": name, "superlink": federation.address})}{tls}
+{bare({"name": name, "superlink": federation.address})}{tls}{others}
 # The SuperNode's own port, on loopback only. 0 takes a free one, so that two devices on a machine
 # do not take each other's.
 port = 0

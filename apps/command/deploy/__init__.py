@@ -70,6 +70,11 @@ def _add_init(parts: Any) -> None:
     part.add_argument(
         "--open", action="store_true", help="let devices take part in runs without privacy"
     )
+    part.add_argument(
+        "--rehome",
+        action="store_true",
+        help="of a graph: devices go to a neighbour of their server while that is gone",
+    )
     part.set_defaults(act=act_init)
 
 
@@ -118,6 +123,8 @@ def act_init(options: argparse.Namespace, console: Console) -> int:
         from .graph_init import init
 
         return init(options, port, console)
+    if options.rehome:
+        raise ConfigError("--rehome is for a graph of servers: give --servers too")
     names, data = named_devices(options, options.clients)
     federation = Federation(
         options.folder.resolve(),

@@ -42,7 +42,9 @@ def init(options: argparse.Namespace, port: int, console: Console) -> int:
         tuple(len(plan.clients) for plan in plans),
         options.tls,
     )
-    create_graph(graph, plans, file=file, data=data, open_policy=options.open)
+    create_graph(
+        graph, plans, file=file, data=data, open_policy=options.open, rehome=options.rehome
+    )
     links = len(graph.edges)
     say(console, f"{servers} servers, {links} links and {len(names)} devices in {graph.folder}")
     for name, plan in zip(graph.names, plans, strict=True):
@@ -55,6 +57,8 @@ def init(options: argparse.Namespace, port: int, console: Console) -> int:
         )
     if options.open:
         say(console, "their policies allow runs without any privacy: for trying out only")
+    if options.rehome:
+        say(console, "while its server is gone a device goes to a neighbour of that")
     say(console, f"what to do now: {graph.folder}/README.md, or here, as a rehearsal:")
     say(console, f"  trellis deploy up {options.folder}")
     return 0

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from sim.federation import scripts
 from sim.federation.certificates import (
-    Authority,
-    Pair,
     make_authority,
     make_node_key,
     make_signing_key,
@@ -48,6 +46,7 @@ def create_graph(
     file: Path | None = None,
     data: Mapping[str, Path] | None = None,
     open_policy: bool = False,
+    rehome: bool = False,
 ) -> None:
     """Write everything into the graph's folder, which must be empty or not there.
 
@@ -58,6 +57,7 @@ def create_graph(
     file : the graph's file, copied; None where a name gives it
     data : a file or folder for each device, copied into its folder
     open_policy : let devices take part in runs without privacy, for trying out
+    rehome : let devices go to a neighbour of their server while that is gone
 
     Raises
     ------
@@ -65,7 +65,7 @@ def create_graph(
         Where there is something already, or names are not as they must be.
     """
     plans = dict(zip(graph.names, servers, strict=True))
-    federations = [_federation(graph, name, plan) for name, plan in plans.items()]
+    federations = [_federation(graph, name, plans, rehome) for name in plans]
     folder = graph.folder
     if folder.exists() and any(folder.iterdir()):
         raise FederationError(f"{folder} is not empty: a graph is made in a new folder")
@@ -78,8 +78,19 @@ def create_graph(
         public(folder / "ca" / "ca.crt", authority.pair.public)
     signing = {name: make_signing_key() for plan in servers for name in plan.clients}
     for federation, (name, plan) in zip(federations, plans.items(), strict=True):
-        shared = _shared(graph, name, plan, authority, signing)
+        near = [graph.addresses[graph.number(other)] for other in graph.neighbours(name)]
+        shared = InGraph(
+            authority,
+            signing,
+            plan.clients,
+            near if rehome else (),
+            scripts.server_unit(name),
+            scripts.server_compose(name),
+            texts.server_page(graph, name),
+        )
         create(federation, hosts=plan.hosts, data=data, open_policy=open_policy, shared=shared)
+    if graph.tls and rehome:
+        _introduce(federations)
     _own_folders(graph, file)
     for name in graph.names:
         for neighbour in graph.neighbours(name):
@@ -91,31 +102,32 @@ def create_graph(
     public(folder / GRAPH, graph.description())
 
 
-def _federation(graph: ServerGraph, name: str, plan: Planned) -> Federation:
-    guests = tuple(bridge_name(other) for other in graph.neighbours(name))
+def _federation(
+    graph: ServerGraph, name: str, plans: Mapping[str, Planned], rehome: bool
+) -> Federation:
+    plan, near = plans[name], graph.neighbours(name)
+    guests = tuple(bridge_name(other) for other in near)
+    visitors = tuple(client for other in near for client in plans[other].clients)
     strange = [c for c in plan.clients if c == "server" or c.startswith("bridge-")]
     if strange:
         raise FederationError(f"{strange[0]!r} is no name for a device: others are called so")
     return Federation(
-        graph.server(name), tuple(plan.clients), plan.hosts[0], plan.port, graph.tls, guests
+        graph.server(name),
+        tuple(plan.clients),
+        plan.hosts[0],
+        plan.port,
+        graph.tls,
+        guests,
+        visitors if rehome else (),
     )
 
 
-def _shared(
-    graph: ServerGraph,
-    name: str,
-    plan: Planned,
-    authority: Authority | None,
-    signing: Mapping[str, Pair],
-) -> InGraph:
-    return InGraph(
-        authority,
-        signing,
-        plan.clients,
-        scripts.server_unit(name),
-        scripts.server_compose(name),
-        texts.server_page(graph, name),
-    )
+def _introduce(federations: Sequence[Federation]) -> None:
+    """Leave the public keys of devices at the servers to which they may go."""
+    keys = {name: made.public_key(name) for made in federations for name in made.names}
+    for federation in federations:
+        for name in federation.visitors:
+            public(federation.public_key(name), keys[name].read_bytes())
 
 
 def _own_folders(graph: ServerGraph, file: Path | None) -> None:
