@@ -87,7 +87,7 @@ class FlwrCommand:
         check_alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._environment = environment
-        self._check_alive = check_alive
+        self.check_alive = check_alive
 
     @property
     def home(self) -> str:
@@ -109,7 +109,7 @@ class FlwrCommand:
                 start_new_session=True,
             )
         except subprocess.TimeoutExpired:
-            self._check_alive()
+            self.check_alive()
             message = f"`flwr {arguments[0]}` gave no answer in {_CLI_TIMEOUT:.0f} s"
             raise FlowerRunError(message) from None
         try:
@@ -117,7 +117,7 @@ class FlwrCommand:
         except ValueError:
             answer = {"success": False, "error-message": done.stdout + done.stderr}
         if not answer.get("success"):
-            self._check_alive()
+            self.check_alive()
             reason = str(answer.get("error-message", "")).strip()
             raise FlowerRunError(f"`flwr {arguments[0]}` was refused:\n{reason}")
         return answer
@@ -155,7 +155,7 @@ class FlwrCommand:
                 break
             if time.monotonic() > begun + timeout:
                 self._give_up(run_id, timeout, lines)
-            self._check_alive()
+            self.check_alive()
             time.sleep(0.5)
         details = "" if row["status-details"] == "N/A" else plain(row["status-details"])
         seconds = time.monotonic() - begun
@@ -196,7 +196,7 @@ class FlwrCommand:
                 try:
                     line = arrived.get(timeout=0.5)
                 except queue.Empty:
-                    self._check_alive()
+                    self.check_alive()
                     continue
                 if line is None:
                     return

@@ -76,6 +76,23 @@ def marked(mark: str) -> set[int]:
     return found
 
 
+def is_marked(pid: int, mark: str, patience: float = 1.0) -> bool:
+    """Return whether a process carries ``mark`` in its environment (Linux).
+
+    While a process becomes another program its environment reads as empty: a look at such a moment
+    says nothing, and is taken again for ``patience`` seconds.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            found = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
+        if found or not started_at(pid) or time.monotonic() > deadline:
+            return mark.encode() in found.split(b"\0")
+        time.sleep(0.005)
+
+
 def descendants(roots: set[int]) -> set[int]:
     """Return the living processes among ``roots`` and below them (without /proc)."""
     listing = subprocess.run(

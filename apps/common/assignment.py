@@ -38,7 +38,7 @@ def given_number(
     table = node.data_path.parent / ASSIGNMENT if node.data_path is not None else None
     if table is None or not table.is_file():
         return None
-    return _assigned(column, count, node, table, required)
+    return assigned_number(column, count, node, table, required)
 
 
 def dealt_server(clients: int, servers: int, node: Node) -> int:
@@ -60,7 +60,10 @@ def dealt_server(clients: int, servers: int, node: Node) -> int:
     return node.partition * servers // clients
 
 
-def _assigned(column: str, count: int, node: Node, table: Path, required: bool) -> int | None:
+def assigned_number(
+    column: str, count: int, node: Node, table: Path, required: bool = True
+) -> int | None:
+    """Return what a table says of a client, as `given_number`."""
     try:
         with table.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file, skipinitialspace=True)

@@ -120,6 +120,8 @@ NODE_KEYS: dict[str, Callable[[Any], str]] = {
     "num-partitions": _count,
     "server": _count,
     "cluster": _count,
+    "bridge": _count,
+    "spool": _text,
     "simulation": _flag,
 }
 

@@ -17,6 +17,7 @@ Paths may be relative to the folder. A key that is not known is an error that na
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from .folder import FederationError
 
 DEVICE = "device.toml"
 HOME = "flower"  # the FLWR_HOME of the device, in its folder
-_PATHS = ("data-path", "state-path", "policy", "signing-key", "trusted-keys")
+_PATHS = ("data-path", "state-path", "policy", "signing-key", "trusted-keys", "spool")
 _KEYS = (
     "name",
     "superlink",
@@ -164,6 +165,6 @@ class _Reader:
                     "takes a list goes into the policy file"
                 )
             if key in _PATHS and isinstance(value, str) and value:
-                value = str(self._path.parent / value)
+                value = os.path.normpath(self._path.parent / value)
             config[key] = value
         return config

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sim.run_config import Scalar, toml
 
@@ -37,6 +39,10 @@ class Federation:
     host : name or address by which devices and operator reach the SuperLink
     port : of the SuperLink
     tls : whether with TLS and authenticated devices
+    guests : nodes that connect to this SuperLink and whose folders are elsewhere, as the bridges of
+        neighbours in a graph of servers (`sim.federation.graph`)
+    visitors : devices of other servers that may come while their own is gone; the SuperLink knows
+        their keys, and does not miss them
     """
 
     folder: Path
@@ -44,17 +50,19 @@ class Federation:
     host: str
     port: int
     tls: bool
+    guests: tuple[str, ...] = ()
+    visitors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.names:
             raise FederationError("a federation needs at least one device")
-        for name in self.names:
+        for name in self.known:
             if not _NAME.fullmatch(name):
                 raise FederationError(
                     f"{name!r} is no name for a device: letters, digits, . _ and -, 63 at most, a "
                     "letter or digit first"
                 )
-        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+        if twice := sorted({name for name in self.known if self.known.count(name) > 1}):
             raise FederationError(f"{twice[0]!r} is the name of two devices")
         if not 0 < self.port < 65536:
             raise FederationError(f"port={self.port}: must be from 1 to 65535")
@@ -80,10 +88,11 @@ class Federation:
             raise FederationError(f"{path}: cannot be read ({error})") from None
         try:
             names = tuple(str(found["names"]).split(","))
+            guests, visitors = _listed(found, "guests"), _listed(found, "visitors")
             host, port, tls = str(found["host"]), int(found["port"]), found["tls"] is True
         except (KeyError, TypeError, ValueError) as error:
             raise FederationError(f"{path}: {error} is missing or wrong") from None
-        return cls(folder, names, host, port, tls)
+        return cls(folder, names, host, port, tls, guests, visitors)
 
     def description(self) -> str:
         """Return the text of `DESCRIPTION`."""
@@ -93,7 +102,20 @@ class Federation:
             "port": self.port,
             "tls": self.tls,
         }
+        for key, names in (("guests", self.guests), ("visitors", self.visitors)):
+            if names:
+                settings[key] = ",".join(names)
         return "# Made by trellis deploy init.\n" + toml(settings)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Everybody who should be connected to the SuperLink: devices and guests."""
+        return self.names + self.guests
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Everybody whose key the SuperLink is told."""
+        return self.nodes + self.visitors
 
     @property
     def address(self) -> str:
@@ -118,3 +140,7 @@ class Federation:
     def public_key(self, name: str) -> Path:
         """Return the file of the key by which the SuperLink knows a device."""
         return self.folder / "operator" / "keys" / f"{name}.pub"
+
+
+def _listed(found: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    return tuple(name for name in str(found.get(key, "")).split(",") if name)

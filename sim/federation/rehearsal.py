@@ -14,7 +14,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from sim.processes import (
     MARK,
     descendants,
     flower_environment,
+    is_marked,
     marked,
     started_at,
     stop_all,
@@ -68,10 +69,14 @@ class Rehearsal:
     Parameters
     ----------
     federation : its folder has a place ``rehearsal/`` for the record and the logs
+    guest_logs : where guests of this SuperLink that run here write, by name
     """
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(
+        self, federation: Federation, guest_logs: Mapping[str, Path] | None = None
+    ) -> None:
         self.federation = federation
+        self._guest_logs = dict(guest_logs or {})
         self.folder = federation.folder / "rehearsal"
         self.command = FlwrCommand(self._environment)
 
@@ -84,27 +89,31 @@ class Rehearsal:
 
     def processes(self) -> dict[str, int]:
         """Return the living processes of the record, by name."""
-        ours = self._marked() if HAS_PROC else None
+        mark = f"{MARK}={self.federation.folder}"
         return {
             name: int(pid)
             for name, (pid, began) in self._record().items()
-            if began == started_at(int(pid)) and (ours is None or int(pid) in ours)
+            if began == started_at(int(pid)) and (not HAS_PROC or is_marked(int(pid), mark))
         }
 
     def log(self, name: str) -> str:
         """Return what the process called ``name`` has written since it was last started."""
+        path = self._guest_logs.get(name, self.log_file(name))
         try:
-            text = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+            return plain(path.read_text(encoding="utf-8", errors="replace"))
         except FileNotFoundError:
             return ""
-        return plain(text)
+
+    def log_file(self, name: str) -> Path:
+        """Return where the process called ``name`` writes."""
+        return self.folder / f"{name}.log"
 
     def status(self) -> list[DeviceStatus]:
-        """Return what the SuperLink says of every device, by name."""
+        """Return what the SuperLink says of every device and guest, by name."""
         nodes = {row["node-id"]: row for row in self.command.ask("supernode", "list")["nodes"]}
         numbers, processes = self.node_numbers(), self.processes()
         found = []
-        for name in self.federation.names:
+        for name in self.federation.nodes:
             row = nodes.get(numbers.get(name, ""), {})
             status = str(row.get("status", "unknown"))
             since = row.get("online-at" if status == "online" else "offline-at", "")
@@ -117,7 +126,7 @@ class Rehearsal:
         """Return Flower's number of every device: as registered, or as its log here says."""
         if self.federation.tls:
             return _read(self._numbers_file())
-        found = {name: _NODE_ID.findall(self.log(name)) for name in self.federation.names}
+        found = {name: _NODE_ID.findall(self.log(name)) for name in self.federation.nodes}
         return {name: numbers[-1] for name, numbers in found.items() if numbers}
 
     # --- starting ----------------------------------------------------------------------------
@@ -130,29 +139,46 @@ class Rehearsal:
         FederationError
             Where something does not start; what runs then goes on, for a look at its log.
         """
+        deadline = time.monotonic() + timeout
+        self.check_port()
+        self.start_superlink()
+        self.register(deadline, say)
+        self.start_devices()
+        self._wait_for_devices(deadline, timeout, say)
+
+    def check_port(self) -> None:
+        """Refuse to start where somebody else has the SuperLink's port."""
+        if not self.running and reach(self.federation.here, None, 1.0).there:
+            raise FederationError(
+                f"port {self.federation.port} is taken by another process; stop that, or make the "
+                "federation with another --port"
+            )
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink where it does not run."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         federation = self.federation
         config = connection_toml(federation.here, federation.certificate)
         (self.folder / "config.toml").write_text(config, encoding="utf-8")
-        deadline = time.monotonic() + timeout
         if not self.running:
-            found = reach(federation.here, None, 1.0)
-            if found.there:
-                raise FederationError(
-                    f"port {federation.port} is taken by another process; stop that, or make the "
-                    "federation with another --port"
-                )
             self._start(SERVER, federation.folder / SERVER / "start.sh")
+
+    def register(self, deadline: float, say: Callable[[str], None]) -> None:
+        """Wait until the SuperLink answers, and tell it the keys of all."""
         self._wait_for_superlink(deadline)
-        say(f"SuperLink: {federation.here}")
-        if federation.tls:
-            register(federation, self.command, self._numbers_file(), say)
-        for name in federation.names:
-            if name not in self.processes():
-                self._start(
-                    name, federation.device(name) / "start.sh", "--superlink", federation.here
-                )
-        self._wait_for_devices(deadline, timeout, say)
+        say(f"SuperLink: {self.federation.here}")
+        if self.federation.tls:
+            register(self.federation, self.command, self._numbers_file(), say)
+
+    def start_devices(self) -> None:
+        """Start the devices that do not run."""
+        for name in self.federation.names:
+            self.start_node(name, self.federation.device(name), self.federation.here)
+
+    def start_node(self, name: str, folder: Path, superlink: str) -> None:
+        """Start the SuperNode of a folder as the process ``name``, where that does not run."""
+        if name not in self.processes():
+            self._start(name, folder / "start.sh", "--superlink", superlink)
 
     def _start(self, name: str, script: Path, *arguments: str) -> None:
         environment = self._environment() | {
@@ -162,7 +188,7 @@ class Rehearsal:
             _PART: SERVER if name == SERVER else "device",
         }
         del environment["FLWR_HOME"]  # each has its own, in its folder
-        with (self.folder / f"{name}.log").open("wb") as output:
+        with self.log_file(name).open("wb") as output:
             process = subprocess.Popen(
                 ["/bin/sh", str(script), *arguments],
                 env=environment,
@@ -189,6 +215,7 @@ class Rehearsal:
         while True:
             status = self.status()
             online = {device.name for device in status if device.status == "online"}
+            online &= set(self.federation.names)
             for name in sorted(online - told):
                 say(f"online: {name}")
             told |= online
@@ -216,32 +243,25 @@ class Rehearsal:
         FederationError
             Where some could not be stopped.
         """
-        before: set[int] = set()
+        return stop([self])
 
-        def living(known: set[int]) -> set[int]:
-            found = self._living(known)
-            before.update(found)
-            return found
-
-        with uninterrupted():
-            # Devices first: each then tells the SuperLink that it leaves, and may come back at
-            # once. Otherwise it would be taken for online for a while.
-            stop_all(lambda known: living(known) & self._devices(known), 10.0)
-            left = stop_all(living)
-        if left:
-            raise FederationError(f"could not be stopped: processes {sorted(left)}")
-        (self.folder / "processes.json").unlink(missing_ok=True)
-        return len(before)
-
-    def _living(self, known: set[int]) -> set[int]:
+    def living(self, known: set[int]) -> set[int]:
+        """Return the living processes of this folder, and those of ``known`` that live."""
         _reap(known)
         if HAS_PROC:
             # What runs an app hides its environment, also from its owner; its parents do not.
             return descendants(self._marked() | known)
         return descendants(set(self.processes().values()) | known)
 
-    def _devices(self, known: set[int]) -> set[int]:
-        """Return the processes of devices."""
+    def living_nodes(self, known: set[int]) -> set[int]:
+        """Return `living` without those of the SuperLink."""
+        return self.living(known) & self._nodes(known)
+
+    def forget(self) -> None:
+        """Take note that nothing runs any more."""
+        (self.folder / "processes.json").unlink(missing_ok=True)
+
+    def _nodes(self, known: set[int]) -> set[int]:
         if HAS_PROC:
             return descendants(self._marked() & marked(f"{_PART}=device") | known)
         roots = {pid for name, pid in self.processes().items() if name != SERVER}
@@ -262,6 +282,45 @@ class Rehearsal:
         return _read(self.folder / "processes.json")
 
 
+def stop(rehearsals: Sequence[Rehearsal]) -> int:
+    """Stop every process of these; return how many there were.
+
+    Raises
+    ------
+    FederationError
+        Where some could not be stopped.
+    """
+    before: set[int] = set()
+
+    def living(known: set[int]) -> set[int]:
+        found = {pid for rehearsal in rehearsals for pid in rehearsal.living(known)}
+        before.update(found)
+        return found
+
+    def nodes(known: set[int]) -> set[int]:
+        found = {pid for rehearsal in rehearsals for pid in rehearsal.living_nodes(known)}
+        before.update(found)
+        return found
+
+    def starters(known: set[int]) -> set[int]:
+        found = (rehearsal.processes() for rehearsal in rehearsals)
+        return {pid for processes in found for name, pid in processes.items() if name != SERVER}
+
+    living(set())
+    with uninterrupted():
+        # Nodes first: each then tells its SuperLink that it leaves, and may come back at once.
+        # Otherwise it would be taken for online for a while. By its start.sh, which waits for it:
+        # a second signal would end a SuperNode before it has said so.
+        stop_all(starters, 10.0)
+        stop_all(nodes)
+        left = stop_all(living)
+    if left:
+        raise FederationError(f"could not be stopped: processes {sorted(left)}")
+    for rehearsal in rehearsals:
+        rehearsal.forget()
+    return len(before)
+
+
 def register(
     federation: Federation, command: FlwrCommand, file: Path, say: Callable[[str], None]
 ) -> None:
@@ -269,7 +328,7 @@ def register(
     rows = command.ask("supernode", "list")["nodes"]
     known = {row["node-id"] for row in rows if row["status"] != "unregistered"}
     numbers = _read(file)
-    for name in federation.names:
+    for name in federation.known:
         if numbers.get(name) in known:
             continue
         key = str(federation.public_key(name))

@@ -81,7 +81,7 @@ NoNewPrivileges=true
 PrivateTmp=true
 ProtectSystem=strict
 ProtectHome=true
-ReadWritePaths={folder}
+ReadWritePaths={writes}
 
 [Install]
 WantedBy=multi-user.target
@@ -103,8 +103,9 @@ services:
     network_mode: host
     restart: always
     volumes:
-      - .:/trellis
+{volumes}
 """
+_HERE = "      - .:/trellis"
 
 
 def _find() -> str:
@@ -131,11 +132,12 @@ def server_script(federation: Federation) -> str:
     )
 
 
-def device_unit(name: str) -> str:
-    """Return the systemd unit of a device."""
-    folder = f"{_ROOT}/{name}"
+def device_unit(name: str, place: str = "") -> str:
+    """Return the systemd unit of a device; ``place`` is where its folder is, if not its name."""
+    folder = f"{_ROOT}/{place or name}"
     return _UNIT.format(
         folder=folder,
+        writes=folder,
         root=_ROOT,
         unit=f"trellis-{name}",
         what=f"Trellis device {name}",
@@ -144,11 +146,16 @@ def device_unit(name: str) -> str:
     )
 
 
-def server_unit() -> str:
-    """Return the systemd unit of the SuperLink."""
-    folder = f"{_ROOT}/server"
+def server_unit(graph: str = "") -> str:
+    """Return the systemd unit of the SuperLink.
+
+    ``graph`` is the name of a server in a graph of them: its runs also write what is beside the
+    folder of its SuperLink.
+    """
+    folder = f"{_ROOT}/{graph}/server" if graph else f"{_ROOT}/server"
     return _UNIT.format(
         folder=folder,
+        writes=f"{_ROOT}/{graph}" if graph else folder,
         root=_ROOT,
         unit="trellis-server",
         what="Trellis SuperLink",
@@ -157,17 +164,30 @@ def server_unit() -> str:
     )
 
 
-def device_compose(name: str) -> str:
-    """Return the compose file of a device."""
+def device_compose(name: str, *mounts: str) -> str:
+    """Return the compose file of a device; ``mounts`` are more folders that it needs."""
     entrypoint = '["trellis", "device", "start", "/trellis"]'
     return _COMPOSE.format(
-        service=f"trellis-{name}", image="supernode", flower=FLOWER, entrypoint=entrypoint
+        service=f"trellis-{name}",
+        image="supernode",
+        flower=FLOWER,
+        entrypoint=entrypoint,
+        volumes="\n".join([_HERE, *(f"      - {mount}" for mount in mounts)]),
     )
 
 
-def server_compose() -> str:
-    """Return the compose file of the SuperLink."""
-    entrypoint = '["/bin/sh", "/trellis/start.sh"]'
+def server_compose(graph: str = "") -> str:
+    """Return the compose file of the SuperLink; ``graph`` as in `server_unit`."""
+    entrypoint, volumes = '["/bin/sh", "/trellis/start.sh"]', _HERE
+    if graph:
+        # At its own path: a run is told where on this machine its server's folder is.
+        whole = f"${{TRELLIS_FOLDER:?set TRELLIS_FOLDER to the absolute path of {graph}}}"
+        entrypoint = '["/bin/sh", "${TRELLIS_FOLDER}/server/start.sh"]'
+        volumes = f'      - "{whole}:${{TRELLIS_FOLDER}}"'
     return _COMPOSE.format(
-        service="trellis-server", image="superlink", flower=FLOWER, entrypoint=entrypoint
+        service="trellis-server",
+        image="superlink",
+        flower=FLOWER,
+        entrypoint=entrypoint,
+        volumes=volumes,
     )

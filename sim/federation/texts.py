@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sim.run_config import Scalar, toml
@@ -48,10 +49,21 @@ share-labels = true
 """
 
 
-def device_toml(federation: Federation, name: str, data: str) -> str:
-    """Return a device's device.toml."""
+def device_toml(
+    federation: Federation,
+    name: str,
+    data: str,
+    more: Mapping[str, Scalar],
+    fallback: Sequence[str] = (),
+) -> str:
+    """Return a device's device.toml.
+
+    ``more`` replaces and adds to its node config; ``fallback`` are other SuperLinks that it may use
+    while its own is gone.
+    """
     tls = 'root-certificates = "ca.crt"\nauth-key = "node.key"\n' if federation.tls else ""
-    node = _bare(
+    others = f"fallback = {json.dumps(list(fallback))}\n" if fallback else ""
+    node = bare(
         {
             "name": name,
             "data-path": f"data/{data}",
@@ -61,11 +73,12 @@ def device_toml(federation: Federation, name: str, data: str) -> str:
             "trusted-keys": "peers.txt",
             "partition-id": federation.names.index(name),
             "num-partitions": len(federation.names),
+            **more,
         }
     )
     return f"""\
 # This device, for trellis device start and trellis deploy check. Paths may be relative to here.
-{_bare({"name": name, "superlink": federation.address})}{tls}
+{bare({"name": name, "superlink": federation.address})}{tls}{others}
 # The SuperNode's own port, on loopback only. 0 takes a free one, so that two devices on a machine
 # do not take each other's.
 port = 0
@@ -183,7 +196,7 @@ def peers(keys: dict[str, bytes]) -> str:
     )
 
 
-def _bare(settings: Mapping[str, Scalar]) -> str:
+def bare(settings: Mapping[str, Scalar]) -> str:
     """Return settings as TOML for people: keys as they are typed, without quotes."""
     return "".join(
         f"{key} = {toml({'x': value}).partition(' = ')[2]}" for key, value in settings.items()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from sim.federation.folder import Federation
 
+    from .graph import GraphCommands
+
 _PORT, _TLS_PORT = 8000, 8443
 
 
@@ -32,6 +34,8 @@ def add(commands: Any) -> None:
     ):
         part = parts.add_parser(name, help=about)
         part.add_argument("folder", type=Path, metavar="DIR", help="the federation's folder")
+        if name in ("up", "down"):
+            part.add_argument("--only", metavar="SERVER", help="one server of a graph of them")
         part.set_defaults(act=act)
     _add_run(parts)
     check = parts.add_parser("check", help="look at a device before it joins, in words")
@@ -42,7 +46,11 @@ def add(commands: Any) -> None:
 def _add_init(parts: Any) -> None:
     part = parts.add_parser("init", help="make a folder with everything each machine needs")
     part.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
-    part.add_argument("--clients", type=int, metavar="N", help="how many devices")
+    part.add_argument("--clients", type=int, metavar="N", help="how many devices (of each server)")
+    part.add_argument("--servers", type=int, metavar="P", help="a graph of servers: how many")
+    part.add_argument(
+        "--topology", metavar="GRAPH", help="of the servers: ring, path, star, complete, or a file"
+    )
     part.add_argument("--names", metavar="A,B,C", help="their names; of the files by default")
     part.add_argument("--data", type=Path, metavar="DIR", help="one file per device, copied")
     part.add_argument("--tls", action="store_true", help="certificates, authenticated devices")
@@ -51,11 +59,21 @@ def _add_init(parts: Any) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="name or address of the SuperLink's machine; may be repeated, the first is used",
+        help="name or address of the SuperLink's machine; may be repeated, the first is used; with "
+        "--servers once for all or once for each, more names of one between commas",
     )
-    part.add_argument("--port", type=int, help=f"of the SuperLink; {_PORT}, with TLS {_TLS_PORT}")
+    part.add_argument(
+        "--port",
+        type=int,
+        help=f"of the SuperLink; {_PORT}, with TLS {_TLS_PORT}; those of a graph count up from it",
+    )
     part.add_argument(
         "--open", action="store_true", help="let devices take part in runs without privacy"
+    )
+    part.add_argument(
+        "--rehome",
+        action="store_true",
+        help="of a graph: devices go to a neighbour of their server while that is gone",
     )
     part.set_defaults(act=act_init)
 
@@ -70,6 +88,25 @@ def _add_run(parts: Any) -> None:
     part.add_argument("--seed", type=int, default=None)
     part.add_argument("--out", type=Path, metavar="DIR", help="DIR/runs/STUDY-N by default")
     part.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
+    graph = part.add_argument_group("on a graph of servers")
+    graph.add_argument("--only", metavar="SERVER", help="resume one server, which comes back")
+    graph.add_argument(
+        "--max-staleness",
+        type=int,
+        metavar="N",
+        help="how many rounds old a neighbour's model may be; 0, the default, keeps rounds in step",
+    )
+    graph.add_argument(
+        "--server-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="wait so long for a neighbour's model before it counts as gone; 60 by default",
+    )
+    graph.add_argument(
+        "--graph-run",
+        metavar="NAME",
+        help="of one server's folder: the run's name, the same at all servers, new for every run",
+    )
     add_settings(part)
     part.set_defaults(act=act_run, data=None)
 
@@ -79,14 +116,21 @@ def act_init(options: argparse.Namespace, console: Console) -> int:
     from sim.federation.create import create
     from sim.federation.folder import Federation
 
-    names, data = _names(options)
     if options.host and not options.tls:
         raise ConfigError("--host needs --tls: without TLS a federation is for one machine only")
+    port = options.port or (_TLS_PORT if options.tls else _PORT)
+    if options.servers is not None or options.topology is not None:
+        from .graph_init import init
+
+        return init(options, port, console)
+    if options.rehome:
+        raise ConfigError("--rehome is for a graph of servers: give --servers too")
+    names, data = named_devices(options, options.clients)
     federation = Federation(
         options.folder.resolve(),
         tuple(names),
         options.host[0] if options.host else "127.0.0.1",
-        options.port or (_TLS_PORT if options.tls else _PORT),
+        port,
         options.tls,
     )
     create(federation, hosts=options.host, data=data, open_policy=options.open)
@@ -104,8 +148,10 @@ def act_up(options: argparse.Namespace, console: Console) -> int:
     """Start a federation on this machine."""
     from sim.federation.rehearsal import Rehearsal
 
+    if graph := _graph(options):
+        return graph.up(options.only, console)
     federation = _load(options.folder)
-    if problems := _not_ready(federation):
+    if problems := not_ready(federation):
         raise ConfigError("\n".join(problems))
     Rehearsal(federation).up(say=lambda text: say(console, text))
     say(console, f"all {len(federation.names)} devices are online; they stay so until")
@@ -120,6 +166,8 @@ def act_status(options: argparse.Namespace, console: Console) -> int:
     from sim.federation.rehearsal import Rehearsal, commands
     from sim.flwr_command import CONNECTION
 
+    if graph := _graph(options):
+        return graph.status(console)
     federation = _load(options.folder)
     rehearsal = Rehearsal(federation)
     if not rehearsal.running:
@@ -150,6 +198,8 @@ def act_down(options: argparse.Namespace, console: Console) -> int:
     """Stop what was started on this machine."""
     from sim.federation.rehearsal import Rehearsal
 
+    if graph := _graph(options):
+        return graph.down(options.only, console)
     stopped = Rehearsal(_load(options.folder)).down()
     say(console, f"{stopped} processes stopped" if stopped else "nothing was running here")
     return 0
@@ -159,6 +209,8 @@ def act_register(options: argparse.Namespace, console: Console) -> int:
     """Register the devices at their SuperLink."""
     from sim.federation.rehearsal import register_for_real
 
+    if graph := _graph(options):
+        return graph.register(console)
     federation = _load(options.folder)
     register_for_real(federation, lambda text: say(console, text))
     say(console, f"all {len(federation.names)} devices are registered at {federation.address}")
@@ -181,12 +233,14 @@ def act_check(options: argparse.Namespace, console: Console) -> int:
     return 1 if bad else 0
 
 
-def _names(options: argparse.Namespace) -> tuple[list[str], dict[str, Path]]:
+def named_devices(
+    options: argparse.Namespace, clients: int | None
+) -> tuple[list[str], dict[str, Path]]:
     """Return the devices' names, and their files where a folder of them is given."""
     from apps.common.tables import client_sources
 
     files = [] if options.data is None else client_sources(options.data)
-    count = options.clients or len(files)
+    count = clients or len(files)
     names = options.names.split(",") if options.names else [file.stem for file in files[:count]]
     count = count or len(names)
     if not count:
@@ -199,7 +253,7 @@ def _names(options: argparse.Namespace) -> tuple[list[str], dict[str, Path]]:
     return names, dict(zip(names, files, strict=False))
 
 
-def _not_ready(federation: Federation) -> list[str]:
+def not_ready(federation: Federation) -> list[str]:
     """Return why devices of a folder would not start here."""
     from sim.federation.device import Device
 
@@ -210,6 +264,19 @@ def _not_ready(federation: Federation) -> list[str]:
         device = Device.load(federation.device(name))
         problems += [f"{name}: {f.what}: {f.words}" for f in before_start(device) if not f.ok]
     return problems
+
+
+def _graph(options: argparse.Namespace) -> GraphCommands | None:
+    """Return what to do with a graph of servers, where the folder is one."""
+    from sim.federation.graph.folder import ServerGraph, is_graph
+
+    from .graph import GraphCommands
+
+    if is_graph(options.folder):
+        return GraphCommands(ServerGraph.load(options.folder), options.folder)
+    if getattr(options, "only", None) is not None:
+        raise ConfigError(f"--only is for a graph of servers, and {options.folder} is none")
+    return None
 
 
 def _load(folder: Path) -> Federation:

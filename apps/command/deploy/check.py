@@ -38,9 +38,12 @@ class Finding:
 def findings(device: Device) -> Iterator[Finding]:
     """Yield everything that can be said of a device before it joins."""
     yield from before_start(device)
-    yield _data(device)
-    yield from _policy(device)
-    yield _signing(device)
+    if "bridge" in device.node:
+        yield _spool(device)
+    else:
+        yield _data(device)
+        yield from _policy(device)
+        yield _signing(device)
     yield from _server(device)
     yield _versions()
 
@@ -79,6 +82,8 @@ def _keys(device: Device, config: Mapping[str, Any]) -> Finding:
 def _state(config: Mapping[str, Any]) -> Finding:
     """Look whether the ledger can be written: what cannot be entered is not released."""
     given = config.get("state-path")
+    if "bridge" in config:
+        return Finding("state folder", True, "a bridge has none")
     if not given:
         return Finding("state folder", True, "beside the data; name it with state-path")
     folder = Path(str(given))
@@ -116,6 +121,18 @@ def _data(device: Device) -> Finding:
         return Finding("data", False, f"{path}: {wrong}")
     study = f" for {device.study}" if device.study else ""
     return Finding("data", True, f"{path}: {count} records of {len(columns)} columns{study}")
+
+
+def _spool(device: Device) -> Finding:
+    """Look whether a bridge can read the letters of its server."""
+    path = Path(str(device.node.get("spool", "")))
+    if not path.is_absolute():
+        return Finding("letters", False, "device.toml names no folder: set spool in [node]")
+    try:
+        count = len(list(path.iterdir()))
+    except OSError as error:
+        return Finding("letters", False, f"{path} cannot be read ({error.strerror})")
+    return Finding("letters", True, f"{path}, of {count} runs; this is a bridge, without data")
 
 
 def _read(study: str, path: Path) -> tuple[list[str], int]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from apps.command.saying import say
 from apps.common.settings import ConfigError
 
+from .graph_settings import server_alone
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -30,15 +32,24 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     from apps.common.progress import LiveDisplay
     from apps.common.runner import app_folder, make_run_config
     from sim.federation.folder import Federation
+    from sim.federation.graph.folder import is_graph
     from sim.federation.rehearsal import commands
     from sim.processes import FlowerRunError
     from sim.run_config import check_run_config
 
     from .fitting import fit
 
+    if is_graph(options.folder):
+        from .graph_run import run_graph
+
+        return run_graph(options, console)
     federation = Federation.load(options.folder)
+    alone = server_alone(options, federation)
     given, seed, _, out = requested(options)
-    fitted = fit(options.study, given, _node_configs(federation))
+    devices = node_configs(federation)
+    if alone is not None:
+        given, devices = alone.settings(given), alone.devices(devices)
+    fitted = fit(options.study, given, devices)
     if fitted.chosen and options.resume is None:
         say(console, f"chosen for these devices: {', '.join(fitted.chosen.values())}")
     config = make_run_config(
@@ -46,15 +57,19 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     )
     app = app_folder()
     command = commands(federation)
-    out = out.resolve() if out else _new_folder(federation, options.study)
+    out = out.resolve() if out else new_folder(federation.folder, options.study)
     config |= {"out": str(out), "report": True, "devices": ",".join(federation.names)}
+    if alone is not None:
+        config |= alone.run_config()
     check_run_config(app, config)
+    if alone is not None:
+        alone.run.save(out)
     run_id = command.submit(app, config)
     say(console, f"run {run_id} of {options.study} was submitted; its folder: {out}")
     rounds = int(config[f"{options.study}.rounds"])
     try:
         with LiveDisplay(console) as display:
-            show_line = _reader(options.study, rounds, display, console)
+            show_line = log_reader(options.study, rounds, display, lambda text: say(console, text))
             ended = command.follow(run_id, timeout=math.inf, on_log=show_line)
     except KeyboardInterrupt:
         home = command.home
@@ -102,20 +117,22 @@ def _say_resume(options: argparse.Namespace, console: Console, out: Path) -> Non
     say(console, f"once that is mended, go on with: {go_on}")
 
 
-def _reader(study: str, rounds: int, display: Any, console: Console) -> Callable[[str], None]:
-    """Return what makes progress of the lines of a run's log."""
+def log_reader(
+    label: str, rounds: int, display: Any, tell: Callable[[str], None]
+) -> Callable[[str], None]:
+    """Return what makes progress of the lines of a run's log, and tells its warnings."""
 
     def read(line: str) -> None:
         if found := _ROUND.search(line):
             row = {"round": float(found[1]), "change": float(found[2])}
-            display(study, rounds, row)
+            display(label, rounds, row)
         elif line.lstrip().startswith(("WARNING", "ERROR")):
-            say(console, line.strip())
+            tell(line.strip())
 
     return read
 
 
-def _node_configs(federation: Federation) -> dict[str, dict[str, Any]]:
+def node_configs(federation: Federation) -> dict[str, dict[str, Any]]:
     """Return the node config of every device, as far as its folder is still here."""
     from sim.federation.device import Device
     from sim.federation.folder import FederationError
@@ -130,13 +147,13 @@ def _node_configs(federation: Federation) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _new_folder(federation: Federation, study: str) -> Path:
-    """Make and return the first folder ``runs/STUDY-N`` that is not there yet."""
+def new_folder(whole: Path, study: str) -> Path:
+    """Make and return the first folder ``runs/STUDY-N`` in another that is not there yet."""
     for number in range(1, 100_000):
-        folder = federation.folder / "runs" / f"{study}-{number}"
+        folder = whole / "runs" / f"{study}-{number}"
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
         return folder
-    raise ConfigError(f"{federation.folder / 'runs'} is full; give --out")
+    raise ConfigError(f"{whole / 'runs'} is full; give --out")
