@@ -20,10 +20,10 @@ from privacy.device import log
 from sim.federation.certificates import make_authority, make_server
 from sim.federation.folder import Federation
 from sim.flwr_command import CONNECTION, FlwrCommand, connection_toml
-from sim.processes import descendants, flower_environment, free_port, stop_all
+from sim.processes import descendants, flower_environment, free_port, started_at, stop_all
 from sim.reach import reach
 
-from .site import processes_of, trellis, until, write_table
+from .site import Submitted, processes_of, trellis, until, write_table
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1200)]
 AFTER = 4  # seconds without an answer
@@ -130,6 +130,27 @@ class Scene:
     def online(self, server: Server) -> None:
         until(lambda: server.status("ward") == "online", lambda: self.process.text[-4000:])
 
+    def submit(self, server: Server, out: str, **settings: object) -> Submitted:
+        """Submit a run at one of the servers, as its operator."""
+        operator = self.place / f"operator-of-{out}"
+        operator.mkdir()
+        folder = self.place / "federation"
+        shutil.copytree(folder / "operator", operator / "operator")
+        toml = (folder / "federation.toml").read_text()
+        ports = [known.address.split(":")[1] for known in (self.first, server)]
+        (operator / "federation.toml").write_text(toml.replace(*ports))
+        assert Federation.load(operator).address == server.address
+        given = ["--out", str(self.place / out)]
+        for key, value in settings.items():
+            given += ["--set", f"{key.replace('_', '-')}={value}"]
+        arguments = [str(operator), "consensus-graph", *given]
+        return Submitted(arguments, self.place / f"{out}.log", self.place / out)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return what the device's ledger counts."""
+        path = self.device / "state" / "ledger.json"
+        return list(json.loads(path.read_text())["entries"].values()) if path.exists() else []
+
     def moves(self) -> list[str]:
         """Return where the device's own log says that it went."""
         return [x["address"] for x in log.read(self.device / "state") if x["what"] == "moved"]
@@ -143,16 +164,18 @@ def scene(place: Path) -> Iterator[Scene]:
     data.mkdir()
     write_table(data / "ward.csv", 0)
     folder = place / "federation"
-    trellis("deploy", "init", folder, "--tls", "--open", "--data", data)
     servers = [
         Server(place / name, authority.pair.public, make_server(authority, ["127.0.0.1"]))
         for name in ("first", "second")
     ]
     found = Scene(place, *servers)
     first, second = servers
-    shutil.copy(first.certificate, found.device / "ca.crt")
+    port = first.address.split(":")[1]
+    trellis("deploy", "init", folder, "--tls", "--open", "--data", data, "--port", port)
+    for holder in (found.device, folder / "operator"):
+        shutil.copy(first.certificate, holder / "ca.crt")
     toml = (found.device / "device.toml").read_text()
-    toml = toml.replace(Federation.load(folder).address, first.address)
+    assert f'superlink = "{first.address}"' in toml
     toml = toml.replace("other.example.org:8443", second.address)
     toml = toml.replace("# fallback = ", "fallback = ")
     toml = toml.replace("# fallback-after = 30", f"fallback-after = {AFTER}")
@@ -252,3 +275,43 @@ def test_a_fallback_that_does_not_know_the_device_is_told_and_home_is_not_forgot
         here.first.start()
         until(lambda: here.moves()[-1] == here.first.address, lambda: json.dumps(here.moves()))
         here.online(here.first)
+
+
+def test_what_a_message_had_spent_stays_spent_and_the_same_release_costs_nothing_more(tmp_path):
+    settings = {"privacy": "sound", "release": "each", "clients": 1, "one_exchange": "off"}
+    settings |= {"tolerance": 0, "acceleration": "off", "epsilon": 1}
+    with scene(tmp_path) as here, ExitStack() as stack:
+
+        def app() -> list[int]:
+            return [pid for pid in here.process.all() if "flwr-clientapp" in _command(pid)]
+
+        here.start()
+        here.online(here.first)
+        run = here.submit(here.first, "one", rounds=1000, **settings)
+        stack.callback(run.kill)
+        run.in_round(2)
+        (spent,) = here.entries()
+        assert "server" not in spent  # the owner has no name for it
+        # A message that is still worked on when the device goes.
+        pid = until(app, lambda: run.text[-4000:])[0]
+        os.kill(pid, signal.SIGSTOP)
+        here.first.kill()
+        here.online(here.second)
+        assert not started_at(pid)
+        assert here.entries() == [spent]
+        assert here.moves() == [here.second.address]
+
+        # The same release for another server is the same bits, and is counted once.
+        again = here.submit(here.second, "two", rounds=1, **settings)
+        stack.callback(again.kill)
+        again.end()
+        assert here.entries() == [spent]
+        # Another is another: what the neighbour asks for is spent for the neighbour.
+        other = here.submit(here.second, "three", rounds=1, **{**settings, "epsilon": 0.5})
+        stack.callback(other.kill)
+        other.end()
+        before, new = here.entries()
+        assert before == spent
+        assert (new["event"]["epsilon"], new["server"]) == (0.5, here.second.address)
+        words = trellis("device", "ledger", here.device / "state")
+        assert f"asked by {here.second.address}" in words
