@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -52,8 +53,8 @@ def reach(address: str, root_certificates: Path | None, patience: float = _PATIE
         return Reach(False, True, str(error))
     try:
         connection = socket.create_connection((host, port), timeout=patience)
-    except OSError as error:
-        why = error.strerror or str(error) or type(error).__name__
+    except (OSError, UnicodeError) as error:  # the latter of a host that no name can be
+        why = getattr(error, "strerror", "") or str(error) or type(error).__name__
         return Reach(False, False, f"nobody answers at {address} ({why})")
     with connection:
         try:
@@ -128,8 +129,9 @@ def _answer(address: str, answer: bytes, how: str) -> Reach:
     for line in rest.split("\r\n"):
         name, _, value = line.partition(":")
         if name.lower() == "date":
-            told = parsedate_to_datetime(value.strip())
-            clock = (told - datetime.now(UTC)).total_seconds()
+            with suppress(ValueError, TypeError):  # whatever it says: no clock, and no crash
+                told = parsedate_to_datetime(value.strip())
+                clock = (told - datetime.now(UTC)).total_seconds()
     return Reach(True, True, f"{address} answers, {how}", clock)
 
 

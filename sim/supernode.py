@@ -11,7 +11,10 @@ many short rounds most of a round is waiting. Here
   not ask often, which would cost an idle device several per cent of a core;
 - it promises a sign of life every ten seconds, the least that Flower takes, in place of thirty: a
   SuperLink misses a dead device after two such times, and only then lets it come back with its key.
-  `HEARTBEAT` in the environment sets other seconds.
+  `HEARTBEAT` in the environment sets other seconds;
+- it ends where the process that looks after it (`sim.federation.moving`) has died, if there is one:
+  `SUPERVISOR` in the environment is its process id. Otherwise the next one would start a second
+  SuperNode beside it.
 
 All that is private to Flower here: its main loop waits by ``time.sleep`` of its module, a second or
 more between two questions to the server and less while a ClientApp works; it starts SuperExec by
@@ -25,6 +28,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +40,8 @@ AT_WORK = 0.05  # seconds between two looks for the ClientApp's reply, in this p
 ASLEEP = "2"  # seconds after which SuperExec looks by itself
 _SHARE = 0.1
 HEARTBEAT = "TRELLIS_HEARTBEAT"  # in the environment: seconds between two signs of life
+SUPERVISOR = "TRELLIS_SUPERVISOR"  # in the environment: the process without which this one ends
+_LOOK = 1.0  # seconds between two looks for it
 _LOOP = "flwr.supernode.start_client_internal"
 _INTERVAL = "HEARTBEAT_DEFAULT_INTERVAL"
 _WHO_BEATS = ("flwr.supernode.fleet_http_connection", "flwr.supercore.heartbeat")
@@ -132,10 +138,23 @@ def install() -> None:
     loop["subprocess"] = SimpleNamespace(Popen=helper.start)
 
 
+def end_without(parent: int) -> None:
+    """Have this process stopped, as by SIGTERM, when ``parent`` is its parent no longer."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
     """Run a SuperNode with the arguments of the command line."""
     from flwr.supernode.cli import flower_supernode
 
+    if parent := os.environ.pop(SUPERVISOR, ""):
+        end_without(int(parent))
     try:
         install()
     except ValueError as error:

@@ -2,9 +2,10 @@
 
 Every line has time, run, study, message and its kind, the name that the owner gives the server
 where there is one, and ``what``: ``enrolled``, ``release``, ``result``, ``refused`` or ``error``,
-with the details that no server is told. Readable by the owner only, and
-turned over at `LARGEST` bytes: the file before is kept as ``device.log.1``. What was *released* is
-never lost by that, it stands in the ledger.
+with the details that no server is told. A device that its owner lets go to other SuperLinks while
+its own is gone also notes ``moved``, ``ended`` and ``waits``, with address and reason. Readable by
+the owner only, and turned over at `LARGEST` bytes: the file before is kept as ``device.log.1``.
+What was *released* is never lost by that, it stands in the ledger.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@
     port = 0                          # of the node's own API, on loopback only; 0 takes a free one
     study = "consensus-graph"         # for trellis deploy check; may be left out, as the next
     columns = ["a", "b"]
+    fallback = ["other.example.org:8443"]  # SuperLinks to use while the own one is gone, in order
+    fallback-after = 30               # seconds without an answer until it counts as gone
 
     [node]                            # Flower's node config
     data-path = "data/ward-1.csv"
@@ -17,14 +19,16 @@ Paths may be relative to the folder. A key that is not known is an error that na
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sim.processes import free_port
+from sim.reach import split_address
 from sim.run_config import Scalar, toml
 
 from .folder import FederationError
@@ -40,8 +44,11 @@ _KEYS = (
     "port",
     "study",
     "columns",
+    "fallback",
+    "fallback-after",
     "node",
 )
+_FALLBACK_AFTER = 30.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class Device:
     port : of the SuperNode's own API; 0 is any free one
     node : the node config
     study, columns : what its file is for and must hold; empty where that is not said
+    fallback : SuperLinks to use while its own is gone, in this order
+    fallback_after : seconds without an answer until a SuperLink counts as gone
     """
 
     folder: Path
@@ -69,6 +78,8 @@ class Device:
     node: Mapping[str, Scalar]
     study: str = ""
     columns: tuple[str, ...] = field(default=())
+    fallback: tuple[str, ...] = field(default=())
+    fallback_after: float = _FALLBACK_AFTER
 
     @classmethod
     def load(cls, folder: Path) -> Device:
@@ -103,12 +114,29 @@ class Device:
             reader.node(),
             reader.text("study", ""),
             reader.words("columns"),
+            reader.fallback(),
+            reader.fallback_after(),
         )
 
     @property
     def home(self) -> Path:
         """The device's own ``FLWR_HOME``."""
         return self.folder / HOME
+
+    def at(self, address: str) -> Device:
+        """Return this device as it is at another SuperLink, one that its owner has named.
+
+        Raises
+        ------
+        FederationError
+            Where the owner has not named it.
+        """
+        if address == self.superlink:
+            return self
+        if address not in self.fallback:
+            raise FederationError(f"{self.folder / DEVICE}: {address} is not among its fallbacks")
+        # The owner's word for the server is for the own one; log and ledger must not name that.
+        return replace(self, superlink=address, node={**self.node, "server-name": address})
 
     def arguments(self) -> list[str]:
         """Return flower-supernode's options, and write the node config they name."""
@@ -152,6 +180,30 @@ class _Reader:
         if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
             raise FederationError(f'{self._path}: {key} must be a list of texts, as ["a", "b"]')
         return tuple(value)
+
+    def fallback(self) -> tuple[str, ...]:
+        addresses = self.words("fallback")
+        for place, address in enumerate(addresses):
+            try:
+                split_address(address)
+            except ValueError as error:
+                raise FederationError(f"{self._path}: fallback: {error}") from None
+            if address == self._found.get("superlink"):
+                raise FederationError(
+                    f"{self._path}: fallback names {address}, which is the device's own superlink"
+                )
+            if address in addresses[:place]:
+                raise FederationError(f"{self._path}: fallback names {address} twice")
+        return addresses
+
+    def fallback_after(self) -> float:
+        value = self._found.get("fallback-after", _FALLBACK_AFTER)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 1.0 <= value < math.inf:
+            raise FederationError(
+                f"{self._path}: fallback-after={value!r} must be a number of seconds, at least 1"
+            )
+        return float(value)
 
     def node(self) -> dict[str, Scalar]:
         table = self._found.get("node")

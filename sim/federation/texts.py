@@ -87,6 +87,11 @@ port = 0
 # study = "consensus-graph"
 # columns = ["first", "second"]
 
+# Other SuperLinks that this device may use while its own is gone, in this order, and after how many
+# seconds without an answer. Nobody but you names one; it has to know this device's key.
+# fallback = ["other.example.org:8443"]
+# fallback-after = 30
+
 # What this device tells its own programs; the server does not see it. Studies with several servers
 # or clusters also take server = 0 and cluster = 0.
 [node]
@@ -113,7 +118,8 @@ of {name} by a way that nobody else reads, and to nobody else.
    - `trellis-{name}.service` with systemd, see the comment in it;
    - `TRELLIS_SOURCE=/path/of/the/clone docker compose up --build --detach`.
 
-This device opens no port to the network; it connects to {federation.address} and nowhere else.
+This device opens no port to the network; it connects to {federation.address} and nowhere else,
+unless you name other servers in `device.toml`, as `fallback`.
 
 What happened, what was spent, what was learned: `trellis device log state`,
 `trellis device ledger state`, `trellis device result state`. Back up `state/` as a whole: without

@@ -173,7 +173,7 @@ class Site:
     def lines(self, name: str, run: Submitted) -> list[dict[str, Any]]:
         """Return what a device's log says of a run."""
         found = log.read(self.device(name) / "state")
-        return [line for line in found if line["run"] == run.run_id]
+        return [line for line in found if line.get("run") == run.run_id]
 
     def said(self, name: str, run: Submitted) -> list[str]:
         return [line["what"] for line in self.lines(name, run)]

@@ -156,6 +156,26 @@ def test_a_device_s_paths_are_absolute_and_its_options_flower_s(federation):
     assert written == dict(device.node)
 
 
+def test_a_device_goes_nowhere_but_where_its_owner_says(federation):
+    path = federation.device("north") / "device.toml"
+    device = Device.load(path.parent)
+    assert (device.fallback, device.fallback_after) == ((), 30.0)
+    text = path.read_text().replace('# fallback = ["other', 'fallback = ["b.org:1", "other')
+    path.write_text(text.replace("# fallback-after = 30", "fallback-after = 4"))
+    device = Device.load(path.parent)
+    assert device.fallback == ("b.org:1", "other.example.org:8443")
+    assert device.fallback_after == 4.0
+    assert device.at(device.superlink) is device
+    away = device.at("b.org:1")
+    assert away.arguments()[:2] == ["--superlink", "b.org:1"]
+    # Certificate, key and data are the same; the ledger must not name the own server.
+    assert (away.root_certificates, away.auth_key) == (device.root_certificates, device.auth_key)
+    assert away.node == {**device.node, "server-name": "b.org:1"}
+    whole_config(away.node)
+    with pytest.raises(FederationError, match=r"c\.org:1 is not among its fallbacks"):
+        device.at("c.org:1")
+
+
 def test_two_devices_on_a_machine_take_two_ports(federation):
     """The trap: one --port for both, and the second node dies."""
     taken = []
@@ -174,6 +194,16 @@ def test_two_devices_on_a_machine_take_two_ports(federation):
         ('superlink = "x:1"', r"the table \[node\] is missing"),
         ('superlink = "x:1"\n[node]\nstudies = ["a"]', "studies in .node. must be a text"),
         ('superlink = "x:1"\ncolumns = "a"\n[node]', "columns must be a list of texts"),
+        ('superlink = "x:1"\nfallback = "y:1"\n[node]', "fallback must be a list of texts"),
+        ('superlink = "x:1"\nfallback = [3]\n[node]', "fallback must be a list of texts"),
+        ('superlink = "x:1"\nfallback = ["y"]\n[node]', "fallback: 'y': write .* as host:port"),
+        ('superlink = "x:1"\nfallback = ["x:1"]\n[node]', "is the device's own superlink"),
+        ('superlink = "x:1"\nfallback = ["y:1", "y:1"]\n[node]', "fallback names y:1 twice"),
+        ('superlink = "x:1"\nfallbak = []', "unknown key 'fallbak'; did you mean 'fallback'"),
+        ('superlink = "x:1"\nfallback-after = "30"\n[node]', "fallback-after='30' must be a numb"),
+        ('superlink = "x:1"\nfallback-after = true\n[node]', "fallback-after=True must be"),
+        ('superlink = "x:1"\nfallback-after = 0.5\n[node]', "fallback-after=0.5 .* at least 1"),
+        ('superlink = "x:1"\nfallback-after = inf\n[node]', "fallback-after=inf must be"),
         ("superlink =", "cannot be read"),
     ],
 )

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from sim.processes import started_at
 from sim.superexec import WakeableSleep
 from sim.supernode import AT_WORK, HEARTBEAT, SHORTEST, AdaptiveSleep, heartbeat_interval
 
@@ -85,8 +86,37 @@ def test_signs_of_life_are_as_frequent_as_flower_takes_unless_somebody_says_othe
             heartbeat_interval({HEARTBEAT: wrong})
 
 
+ORPHAN = """
+import os, subprocess, sys, time
+from pathlib import Path
+from sim.supernode import end_without
+if len(sys.argv) == 2:
+    subprocess.Popen([sys.executable, "-c", Path(sys.argv[1]).read_text(), "x", str(os.getpid())])
+else:
+    end_without(int(sys.argv[2]))
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_supernode_ends_with_the_process_that_looks_after_it(tmp_path):
+    (tmp_path / "code").write_text(ORPHAN)
+    command = [sys.executable, "-c", ORPHAN, str(tmp_path / "code")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        found = {int(parent.stdout.readline()) for _ in range(2)}
+        (child,) = found - {parent.pid}
+        time.sleep(0.2)
+        assert started_at(child)
+        parent.kill()
+        deadline = time.monotonic() + 20
+        while started_at(child):
+            assert time.monotonic() < deadline, "it goes on alone"
+            time.sleep(0.05)
+
+
 WAITER = """
 import sys, time
+from sim.processes import started_at
 from sim.superexec import WakeableSleep
 sleep = WakeableSleep()
 print("ready", flush=True)

@@ -227,7 +227,7 @@ def act_check(options: argparse.Namespace, console: Console) -> int:
     say(console, f"{device.name}, for {device.superlink}")
     for finding in findings(device):
         bad += not finding.ok
-        mark = "  ok  " if finding.ok else "  NOT "
+        mark = "  NOT " if not finding.ok else " warn " if finding.warning else "  ok  "
         say(console, f"{mark}{finding.what}: {finding.words}")
     say(console, f"{bad} to mend" if bad else "this device can join")
     return 1 if bad else 0

@@ -28,11 +28,15 @@ _FLOWER = ((1, 41), (1, 43))
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: what, whether it is well, and in words what was found."""
+    """One thing that was looked at: what, whether it is well, and in words what was found.
+
+    Where ``warning`` is set the device can join, and its owner should know.
+    """
 
     what: str
     ok: bool
     words: str
+    warning: bool = False
 
 
 def findings(device: Device) -> Iterator[Finding]:
@@ -45,6 +49,7 @@ def findings(device: Device) -> Iterator[Finding]:
         yield from _policy(device)
         yield _signing(device)
     yield from _server(device)
+    yield from _fallbacks(device)
     yield _versions()
 
 
@@ -228,6 +233,16 @@ def _server(device: Device) -> Iterator[Finding]:
     if not good:
         words += "; set it, for instance by NTP: the server would refuse this device's signature"
     yield Finding("clock", good, words)
+
+
+def _fallbacks(device: Device) -> Iterator[Finding]:
+    """Look at the SuperLinks for the time in which the own one is gone; none needs to be there."""
+    from sim.reach import reach
+
+    for place, address in enumerate(device.fallback, start=1):
+        found = reach(address, device.root_certificates)
+        words = found.words if found.ok else f"{found.words}; this device could not go there now"
+        yield Finding(f"fallback {place}", True, words, warning=not found.ok)
 
 
 def _versions() -> Finding:

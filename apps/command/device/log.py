@@ -1,4 +1,4 @@
-"""``trellis device log``: every enrolment, release, result, refusal and error on the device."""
+"""``trellis device log``: every enrolment, release, result, refusal, error and move."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ def act(options: argparse.Namespace, console: Console) -> int:
         say(console, f"nothing has happened in {options.state}")
     for line in lines[-options.last :] if options.last > 0 else []:
         where = f"{line.get('study', '')} run {line.get('run', '')} {line.get('kind', '')}"
+        if "run" not in line:  # it was no message, but the device itself
+            where = str(line.get("address", ""))
         told = ("reason", "error", "released", "kept_in")
         detail = next((str(line[key]) for key in told if line.get(key)), "")
         code = str(line.get("code", ""))

@@ -15,7 +15,16 @@ from apps.command.saying import say
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sim.federation.device import Device
+
 _PATIENCE = 3.0  # seconds between two looks for a server that nobody answers for
+_SHORT = 3.0  # seconds to wait for an answer, where somebody looks every few seconds
+_MOVING = {
+    "connects": "connects to {}",
+    "moved": "moved to {}",
+    "ended": "left {}",
+    "waits": "waits for {}",
+}
 
 
 def add(parts: Any) -> None:
@@ -23,13 +32,18 @@ def add(parts: Any) -> None:
     start = parts.add_parser("start", help="start this device and stay connected to its server")
     start.add_argument("folder", type=Path, help="the device's folder, with its device.toml")
     start.add_argument(
-        "--superlink", metavar="HOST:PORT", help="another address than device.toml says"
+        "--superlink",
+        metavar="HOST:PORT",
+        help="another address than device.toml says; its fallbacks are not used then",
     )
     start.set_defaults(act=act)
 
 
 def act(options: argparse.Namespace, console: Console) -> int:
-    """Look whether the device can work at all, wait for its server, become its SuperNode."""
+    """Look whether the device can work at all, wait for its server, become its SuperNode.
+
+    With fallbacks it does not become the SuperNode but stays, and moves it where it should be.
+    """
     from apps.command.deploy.check import before_start
     from sim.federation.device import Device
     from sim.federation.folder import FederationError
@@ -41,13 +55,16 @@ def act(options: argparse.Namespace, console: Console) -> int:
     except FederationError as error:
         say(console, f"error: {error}")
         return NOT_CONFIGURED
-    if options.superlink:
-        device = replace(device, superlink=options.superlink)
+    if options.superlink and options.superlink != device.superlink:
+        # Somebody rehearses, or goes another way: what is written for the real one does not hold.
+        device = replace(device, superlink=options.superlink, fallback=())
     bad = [finding for finding in before_start(device) if not finding.ok]
     for finding in bad:
         say(console, f"{finding.what}: {finding.words}")
     if bad:
         return NOT_CONFIGURED
+    if device.fallback:
+        return _stay(device, console)
     if not _server_is_right(device.superlink, device.root_certificates, console):
         return 1
     arguments = device.arguments()
@@ -56,6 +73,51 @@ def act(options: argparse.Namespace, console: Console) -> int:
     command = [sys.executable, "-m", "sim.supernode", *arguments]
     # In place of this process: whoever stops or watches it has the SuperNode itself.
     os.execve(sys.executable, command, flower_environment(device.home))
+
+
+def _stay(device: Device, console: Console) -> int:
+    """Look after the device's SuperNode, at its own SuperLink or at a fallback; return the code."""
+    from privacy.device import log
+    from sim.federation.folder import FederationError
+    from sim.federation.moving import Moving
+    from sim.reach import Reach, reach
+
+    def ask(address: str) -> Reach:
+        return reach(address, device.root_certificates, _SHORT)
+
+    def tell(what: str, address: str, why: str) -> None:
+        say(console, f"{device.name}: {_MOVING[what].format(address)}{why and f' ({why})'}")
+        sys.stdout.flush()
+        if what != "connects":
+            log.note(folder, what, address=address, reason=why)
+
+    home = ask(device.superlink)
+    if not home.ok:
+        wrong = home.there and not any(ask(address).ok for address in device.fallback)
+        say(console, f"server: {home.words}{'' if wrong else '; waiting for it'}")
+        if wrong:
+            return 1
+    folder = _state_folder(device)
+    try:
+        return Moving(device, ask, tell).run()
+    except FederationError as error:
+        say(console, f"error: {error}")
+        return 1
+
+
+def _state_folder(device: Device) -> Path | None:
+    """Return where the device's log is; None where that cannot be told, as its programs find."""
+    from privacy.device.codes import PrivacyRefused
+    from privacy.device.policy_file import whole_config
+    from privacy.device.state import state_folder
+
+    config = whole_config(device.node)
+    if given := config.get("state-path"):
+        return Path(str(given))
+    try:
+        return state_folder(Path(str(config["data-path"])))
+    except (KeyError, PrivacyRefused):
+        return None
 
 
 def _server_is_right(address: str, root_certificates: Path | None, console: Console) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -153,6 +156,121 @@ def test_a_table_that_does_not_know_this_device(device):
     lines = (device / "peers.txt").read_text().splitlines()
     (device / "peers.txt").write_text("\n".join(line for line in lines if line[:2] != "a "))
     assert "does not list this device's key under its name 'a'" in bad(device)["signed keys"]
+
+
+def test_each_fallback_is_looked_at_and_none_needs_to_be_there(device, capsys):
+    one, two = free_port(), free_port()
+    change(
+        device,
+        '# fallback = ["other.example.org:8443"]',
+        f'fallback = ["127.0.0.1:{one}", "127.0.0.1:{two}"]',
+    )
+    assert bad(device) == {}
+    words = says(capsys, "deploy", "check", device, code=1)
+    for place, port in enumerate((one, two), start=1):
+        assert f"warn fallback {place}: nobody answers at 127.0.0.1:{port}" in words
+    assert "this device could not go there now" in words
+    assert "1 to mend" in words  # the server, and that only
+
+
+def test_a_mistake_in_the_fallbacks_is_told_and_such_a_device_does_not_start(device, capsys):
+    change(device, '# fallback = ["other.example.org:8443"]', 'fallback = ["nowhere"]')
+    words = says(capsys, "device", "start", device, code=78)
+    assert "'nowhere': write the address as host:port" in words
+
+
+@pytest.fixture
+def superlink():
+    """Something that answers as a SuperLink does, but over plain HTTP."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def plain(tmp_path, data, superlink):
+    """A device without TLS, whose server answers and does not more."""
+    folder, port = tmp_path / "plain", superlink.rpartition(":")[2]
+    assert main(["deploy", "init", str(folder), "--data", str(data), "--port", port]) == 0
+    return folder / "devices" / "a"
+
+
+class Became(Exception):
+    """What a process would have become."""
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """Which way a device is started, in place of starting it: become the node, or look after it."""
+    found = []
+
+    def become(program, command, environment):
+        found.append(("become", command[command.index("--superlink") + 1]))
+        raise Became
+
+    def stay(moving):
+        found.append(("stay", moving._device.superlink, *moving._device.fallback))
+        moving._tell("moved", moving._device.fallback[0], "it had to be")
+        return 5
+
+    monkeypatch.setattr("os.execve", become)
+    monkeypatch.setattr("sim.federation.moving.Moving.run", stay)
+    return found
+
+
+def test_without_fallbacks_a_device_becomes_its_supernode(plain, superlink, ways):
+    with pytest.raises(Became):
+        main(["device", "start", str(plain)])
+    assert ways == [("become", superlink)]
+
+
+def test_with_fallbacks_it_stays_says_what_happens_and_ends_with_the_node_s_code(
+    plain, superlink, ways, capsys
+):
+    change(plain, '# fallback = ["other.example.org:8443"]', 'fallback = ["localhost:9"]')
+    words = says(capsys, "device", "start", plain, code=5)
+    assert "a: moved to localhost:9 (it had to be)" in words
+    says(capsys, "device", "start", plain, "--superlink", superlink, code=5)
+    assert ways == [("stay", superlink, "localhost:9")] * 2
+    words = says(capsys, "device", "log", plain / "state")
+    assert words.count("moved localhost:9 it had to be") == 2
+    # Who rehearses at another address does not end up at a real one.
+    other = superlink.replace("127.0.0.1", "localhost")
+    with pytest.raises(Became):
+        main(["device", "start", str(plain), "--superlink", other])
+    assert ways[-1] == ("become", other)
+
+
+def test_a_server_that_answers_wrongly_ends_it_only_where_no_fallback_is_right(
+    device, plain, superlink, ways, capsys
+):
+    # One that speaks TLS, to servers that do not: there is nowhere to go.
+    text = (device / "device.toml").read_text()
+    address = next(line for line in text.splitlines() if line.startswith("superlink"))
+    change(device, address, f'superlink = "{superlink}"')
+    other = superlink.replace("127.0.0.1", "localhost")
+    change(device, '# fallback = ["other.example.org:8443"]', f'fallback = ["{other}"]')
+    assert "does not speak TLS" in says(capsys, "device", "start", device, code=1)
+    assert ways == []
+    # One whose own is no SuperLink at all, and whose fallback is one.
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        change(plain, superlink, f"127.0.0.1:{mute.getsockname()[1]}")
+        change(plain, '# fallback = ["other.example.org:8443"]', f'fallback = ["{other}"]')
+        words = says(capsys, "device", "start", plain, code=5)
+    assert "does not answer as a SuperLink does" in words
+    assert [way[0] for way in ways] == ["stay"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not os.path.isdir("/proc"), reason="needs /proc")
