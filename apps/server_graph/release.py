@@ -46,11 +46,14 @@ gradient only if it is enforced: ``clip`` does, sample by sample.
     which has w_m: with y_m and what the others sent it gives psi_m exactly; the gaps of
     floating-point noise.
 
-So epsilon is a number about servers that are apart. Here one process plays them all. In a
-simulation, where the noise comes from the seed and protects nobody, epsilon is told as what it
-would be, marked as simulated. Where a client is a device **none is told**: the process that its
-updates go to sees every psi, and nothing about it would be true. A device is protected by secure
-aggregation alone, which `client_app` insists on where its owner requires privacy.
+So epsilon is a number about servers that are apart. Where each has a SuperLink of its own
+(`strategies.network`) it is told as it is: letters hold y_m and nothing else of psi_m, a round is
+told once also where a server was down in between, and the noise comes from a secret of its own.
+Where one process plays them all it is another matter. In a simulation, where the noise comes from
+the seed and protects nobody, epsilon is told as what it would be, marked as simulated. Where a
+client is a device **none is told**: the process that its updates go to sees every psi, and nothing
+about it would be true. A device is protected by secure aggregation alone, which `client_app`
+insists on where its owner requires privacy.
 
 What enrolment tells the server, whatever ``privacy`` is: the client's name, its place in the order,
 whether it is simulated, the number of its samples, the names of its features, and its server. None
@@ -134,10 +137,12 @@ def sound_epsilon(
     return min(releases * pure, zcdp_epsilon(releases * rho, config.delta))
 
 
-def statement(config: ServerGraphConfig, simulated: bool = True) -> dict[str, str]:
+def statement(
+    config: ServerGraphConfig, simulated: bool = True, apart: bool = False
+) -> dict[str, str]:
     """Return what a run with these settings claims, for the ledger and the report.
 
-    ``simulated`` says that no client is a device.
+    ``simulated`` says that no client is a device, ``apart`` that this server lives by itself.
     """
     masked = (
         "Clients' updates were masked: their server learned the sum over the clients that stayed."
@@ -146,9 +151,11 @@ def statement(config: ServerGraphConfig, simulated: bool = True) -> dict[str, st
     )
     claims = config.privacy != "none"
     claim = _CLAIMS[config.privacy]
-    if claims:
-        claim = _SIMULATED + claim if simulated else _ON_DEVICES
-    told = claims and simulated
+    if claims and simulated:
+        claim = _SIMULATED + claim
+    elif claims and not apart:
+        claim = _ON_DEVICES
+    told = claims and (simulated or apart)
     return {
         "claim": claim + NEIGHBOUR_LEARNS[config.method] + ".",
         "adversary": "All other servers together." if told else "-",
@@ -206,12 +213,16 @@ _KEPT_AT_HOME = (
 
 
 def warnings(
-    config: ServerGraphConfig, size: int, releases: int, simulated: bool = True
+    config: ServerGraphConfig,
+    size: int,
+    releases: int,
+    simulated: bool = True,
+    apart: bool = False,
 ) -> list[str]:
-    """Return what a reader of the result must know about its privacy."""
+    """Return what a reader of the result must know about its privacy; see `statement`."""
     if config.method not in ("hybrid", "iid"):
         return []
-    if not simulated:
+    if not simulated and not apart:
         return [
             "No epsilon is told: one process plays all servers, so their noise hides nothing from "
             f"it. {_protection(config)}"
@@ -226,8 +237,8 @@ def warnings(
     kept = []
     if config.privacy != "none" and config.method == "hybrid":
         kept = [
-            f"epsilon {real:.3g} is of servers on machines of their own, simulated here; it is not "
-            "of who reads result.npz: a server's model in it, with what the others sent, gives "
+            f"epsilon {real:.3g} is of servers on machines of their own"
+            f"{', simulated here' if simulated else ''}; it is not of who reads result.npz: a server's model in it, with what the others sent, gives "
             "back what the noise hides."
         ]
     if real <= WORRYING:

@@ -83,12 +83,13 @@ def _enrolled(
             result.notes.append(note)
         log.info("servers: %s", strategy.servers.topology.describe())
         return
-    if not simulated:
+    apart = strategy.alone is not None
+    if not simulated and not apart:
         strategy.epsilons = lambda server_round, size: {}  # of one process none is true
     strategy.first_model = start(loss_by_name(config.loss), len(clients[0].variables))
     graph = strategy.servers.topology
     releases = int(np.max(graph.degree)) if config.method == "iid" else 1
-    for note in warnings(config, strategy.first_model.size, releases, simulated):
+    for note in warnings(config, strategy.first_model.size, releases, simulated, apart):
         log.warning(note)
         result.notes.append(note)
     log.info("servers: %s", graph.describe())
@@ -101,7 +102,7 @@ def _ledger(config: ServerGraphConfig, strategy: ServerGraph, simulated: bool) -
     account: dict[str, Any] = {
         "mode": config.privacy,
         "simulated": simulated,
-        **statement(config, simulated),
+        **statement(config, simulated, strategy.alone is not None),
     }
     if spent:
         account |= {
@@ -110,11 +111,12 @@ def _ledger(config: ServerGraphConfig, strategy: ServerGraph, simulated: bool) -
         }
     if config.privacy == "none":
         return {**account, "clients": []}
-    if not simulated:
-        return {**account, "clients": [{"name": name, "events": []} for name in graph.names]}
+    names = graph.names if strategy.alone is None else (graph.names[strategy.alone],)
+    if not simulated and strategy.alone is None:
+        return {**account, "clients": [{"name": name, "events": []} for name in names]}
     key = "epsilon-paper" if config.privacy == "paper" else "epsilon-sound"
     total = {"epsilon": spent.get(key, 0.0), "delta": config.delta}
-    entries = [{"name": name, **total, "events": []} for name in graph.names]
+    entries = [{"name": name, **total, "events": []} for name in names]
     return {**account, **total, "clients": entries}
 
 

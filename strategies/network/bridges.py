@@ -150,6 +150,7 @@ class Bridges:
         mine = letters[me]
         if strangers := sorted(set(mine) - set(np.flatnonzero(edges[me]).tolist())):
             raise ValueError(f"round {server_round}: no edge from server {me} to {strangers[0]}")
+        self.spool.about_to_tell(server_round)
         self._put_all(server_round, mine)
         return {me: self._received(server_round, self.links.used())}
 

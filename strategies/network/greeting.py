@@ -7,6 +7,10 @@ neighbours show each other a first letter:
   of them has kept, so that servers that are resumed together go on together;
 - of a later round: the graph is at work. The letter lists who is taken in, and this server begins
   with the round after it, from what it has kept.
+
+A round is told once. A server that stopped after it had told a round, and before it had kept it,
+goes on with the next: told again, with another model under the same noise, the difference of the
+two would be in the clear.
 """
 
 from __future__ import annotations
@@ -54,6 +58,7 @@ def greet(
         Where a server runs with other settings.
     """
     mail.asking.grid = grid
+    kept = max(kept, mail.spool.told)
     mail.board.greet(mask, {KEPT_ROUND: kept, **(facts or {})})
     mail.spool.clear()
     mail.spool.put_board(mail.board.encode())

@@ -6,6 +6,7 @@ learns how many there are.
 
     SPOOL/RUN/board            the greetings that the server knows
     SPOOL/RUN/P/ROUND.letter   the letter of a round to server P
+    SPOOL/RUN/told             the last round that the server has told, before it did
     SPOOL/RUN/P/pulse          that the server lives, sealed for P, every second
 
 RUN is a digest of the run's name. Files appear whole or not at all. The last `KEPT` letters to a
@@ -25,7 +26,7 @@ from pathlib import Path
 
 KEPT = 4
 NEWEST, NO_LETTER = -2, -1  # in place of a round
-_BOARD, _LETTER, _PULSE = "board", ".letter", "pulse"
+_BOARD, _LETTER, _PULSE, _TOLD = "board", ".letter", "pulse", "told"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 
 
@@ -82,6 +83,15 @@ class Spool:
         _write(place / f"{number}{_LETTER}", data)
         for old in sorted(_rounds(place))[:-KEPT]:
             (place / f"{old}{_LETTER}").unlink(missing_ok=True)
+
+    @property
+    def told(self) -> int:
+        """The last round of which letters were, or may have been, put in; 0 before the first."""
+        return int(_read(self.folder / _TOLD) or 0)
+
+    def about_to_tell(self, number: int) -> None:
+        """Note that letters of a round come next, so that it is never told a second time."""
+        _write(self.folder / _TOLD, str(number).encode())
 
     def put_pulse(self, receiver: int, data: bytes) -> None:
         """Let a server see that this one lives."""
