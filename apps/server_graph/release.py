@@ -238,8 +238,8 @@ def warnings(
     if config.privacy != "none" and config.method == "hybrid":
         kept = [
             f"epsilon {real:.3g} is of servers on machines of their own"
-            f"{', simulated here' if simulated else ''}; it is not of who reads result.npz: a server's model in it, with what the others sent, gives "
-            "back what the noise hides."
+            f"{', simulated here' if simulated else ''}; it is not of who reads result.npz: a "
+            "server's model in it, with what the others sent, gives back what the noise hides."
         ]
     if real <= WORRYING:
         return kept
