@@ -240,6 +240,30 @@ def test_with_a_server_that_comes_back_all_reach_the_optimum_of_all_again(memory
     assert (links == {0}) is (memory == "its end" and not noticed)
 
 
+def test_numbers_of_an_earlier_life_are_not_taken_for_those_of_this_one():
+    """Server 1 forgets exchange 1 of link 1, comes back and would call its next one just that."""
+
+    def exchange(w):
+        told = [s.tell(np.array([[w + s.index]]), np.array([0]), 0.0) for s in (one, two)]
+        one.hear({1: told[1][0]})
+        two.hear({0: told[0][1]})
+
+    one, two = (ExactServer(s, [1 - s], (1, 1), RHO, 2) for s in range(2))
+    one.drop(1)
+    two.drop(0)
+    exchange(3.0)
+    assert (one.edges[1].link, one.edges[1].number) == (1, 1)
+    two = ExactServer(1, [0], (1, 1), RHO, 2)
+    two.join(0)
+    assert two.edges[0].link == 1
+    for w in (7.0, -2.0, 5.0):
+        exchange(w)
+    assert one.edges[1].number == two.edges[0].number > 0
+    assert one.edges[1].link == two.edges[0].link == 2
+    assert np.any(one.edges[1].part)
+    np.testing.assert_array_equal(one.edges[1].part, -two.edges[0].part)
+
+
 def test_a_server_may_restart_again_and_again():
     found = network(seed=6)
     kept = {}
