@@ -227,7 +227,7 @@ def test_one_server_with_tau_minimises_the_coupled_objective():
 def test_with_a_large_rho_the_papers_mixing_weighs_servers_by_their_neighbours():
     federation = Federation("server")
     adjacency = topology("star", SERVERS).adjacency
-    models, _ = paper(federation, adjacency, 60_000, rho=300.0)
+    models, _ = paper(federation, adjacency, 20_000, rho=300.0)
     places = federation.servers * CLUSTERS + federation.clusters
     alike = 1.0 / np.bincount(places)[places]
     stationary = (adjacency.sum(axis=1) + 1.0)[federation.servers] * alike
