@@ -17,7 +17,6 @@ Paths may be relative to the folder. A key that is not known is an error that na
 from __future__ import annotations
 
 import difflib
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -165,6 +164,8 @@ class _Reader:
                     "takes a list goes into the policy file"
                 )
             if key in _PATHS and isinstance(value, str) and value:
-                value = os.path.normpath(self._path.parent / value)
+                value = str(self._path.parent / value)
+                # Of data, a link is what its owner wants; a spool is named from a folder below it.
+                value = str(Path(value).resolve()) if key == "spool" else value
             config[key] = value
         return config
