@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -217,6 +216,8 @@ class _Reader:
                     "takes a list goes into the policy file"
                 )
             if key in _PATHS and isinstance(value, str) and value:
-                value = os.path.normpath(self._path.parent / value)
+                value = str(self._path.parent / value)
+                # Of data, a link is what its owner wants; a spool is named from a folder below it.
+                value = str(Path(value).resolve()) if key == "spool" else value
             config[key] = value
         return config

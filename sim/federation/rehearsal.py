@@ -8,7 +8,6 @@ to have the same id.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.flwr_command import CONNECTION, FlwrCommand, connection_toml, plain, tail
+from sim.flwr_command import FlwrCommand, connection_toml, plain, tail
 from sim.processes import (
     HAS_PROC,
     MARK,
@@ -34,6 +33,7 @@ from sim.processes import (
 from sim.reach import reach
 
 from .folder import Federation, FederationError
+from .registering import read_record, register, write_record
 
 logger = logging.getLogger("trellis.flower")
 
@@ -125,7 +125,7 @@ class Rehearsal:
     def node_numbers(self) -> dict[str, str]:
         """Return Flower's number of every device: as registered, or as its log here says."""
         if self.federation.tls:
-            return _read(self._numbers_file())
+            return read_record(self._numbers_file())
         found = {name: _NODE_ID.findall(self.log(name)) for name in self.federation.nodes}
         return {name: numbers[-1] for name, numbers in found.items() if numbers}
 
@@ -198,7 +198,7 @@ class Rehearsal:
                 start_new_session=True,
             )
         record = self._record() | {name: [str(process.pid), started_at(process.pid)]}
-        _write(self.folder / "processes.json", record)
+        write_record(self.folder / "processes.json", record)
 
     def _wait_for_superlink(self, deadline: float) -> None:
         federation = self.federation
@@ -279,7 +279,7 @@ class Rehearsal:
         return place / "nodes.json"
 
     def _record(self) -> dict[str, Any]:
-        return _read(self.folder / "processes.json")
+        return read_record(self.folder / "processes.json")
 
 
 def stop(rehearsals: Sequence[Rehearsal]) -> int:
@@ -321,23 +321,6 @@ def stop(rehearsals: Sequence[Rehearsal]) -> int:
     return len(before)
 
 
-def register(
-    federation: Federation, command: FlwrCommand, file: Path, say: Callable[[str], None]
-) -> None:
-    """Tell a SuperLink the devices' keys, each by its name and once; note their numbers."""
-    rows = command.ask("supernode", "list")["nodes"]
-    known = {row["node-id"] for row in rows if row["status"] != "unregistered"}
-    numbers = _read(file)
-    for name in federation.known:
-        if numbers.get(name) in known:
-            continue
-        key = str(federation.public_key(name))
-        answer = command.ask("supernode", "register", key, CONNECTION, "--name", name)
-        numbers[name] = str(answer["node-id"])
-        _write(file, numbers)
-        say(f"registered: {name}")
-
-
 def register_for_real(federation: Federation, say: Callable[[str], None]) -> None:
     """Tell the federation's SuperLink, wherever it runs, the devices' keys."""
     if not federation.tls:
@@ -370,17 +353,3 @@ def _reap(pids: set[int]) -> None:
             os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:
             continue
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    os.replace(partial, path)

@@ -236,7 +236,10 @@ def act_check(options: argparse.Namespace, console: Console) -> int:
 def named_devices(
     options: argparse.Namespace, clients: int | None
 ) -> tuple[list[str], dict[str, Path]]:
-    """Return the devices' names, and their files where a folder of them is given."""
+    """Return the devices' names, and their files where a folder of them is given.
+
+    ``clients`` is how many there are over all servers, where that is asked for.
+    """
     from apps.common.tables import client_sources
 
     files = [] if options.data is None else client_sources(options.data)
@@ -246,10 +249,13 @@ def named_devices(
     if not count:
         raise ConfigError("how many devices? give --clients N, --names or --data")
     names = names or [f"client-{number + 1}" for number in range(count)]
+    asked = f"--clients {count}"
+    if clients != options.clients:
+        asked = f"--clients {options.clients} of each server makes {count}"
     if len(names) != count:
-        raise ConfigError(f"--clients {count}, but {len(names)} names: {', '.join(names)}")
+        raise ConfigError(f"{asked}, but {len(names)} names: {', '.join(names)}")
     if files and len(files) < count:
-        raise ConfigError(f"--clients {count}, but {options.data} holds {len(files)} files")
+        raise ConfigError(f"{asked}, but {options.data} holds {len(files)} files")
     return names, dict(zip(names, files, strict=False))
 
 

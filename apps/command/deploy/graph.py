@@ -50,14 +50,15 @@ class GraphCommands:
 
         rows, found = _last_run(self.graph.folder), self.rehearsal.status()
         table = Table()
-        headings = ("server", "SuperLink", "round", "links", "oldest", "clients online")
-        for heading in (*headings, "bridges online"):
+        for heading in ("server", "SuperLink", "round", "links", "oldest"):
             table.add_column(heading, no_wrap=True)
+        for heading in ("clients online", "bridges online"):
+            table.add_column(heading)
         for number, server in enumerate(found):
             last = rows.get(number, {})
             table.add_row(
                 server.name,
-                "answers" if server.answers else "does not answer",
+                "answers" if server.answers else "no answer",
                 *(f"{last[key]:g}" if key in last else "-" for key in ("round", "links", "oldest")),
                 _online(server.clients),
                 _online(server.bridges),

@@ -1,0 +1,89 @@
+"""Of a graph's processes, what is stopped is what was asked for, and nobody else."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from sim.federation.folder import FederationError
+from sim.federation.graph.folder import ServerGraph
+from sim.federation.graph.rehearsal import GraphRehearsal
+from sim.processes import HAS_PROC, MARK, free_port, is_marked
+
+from .test_graph_folder import NAMES, make
+
+pytestmark = pytest.mark.skipif(not HAS_PROC, reason="needs Linux's /proc")
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]
+
+
+@pytest.fixture
+def rehearsal(tmp_path):
+    make(tmp_path / "g", tls=False, port=free_port())
+    return GraphRehearsal(ServerGraph.load(tmp_path / "g"))
+
+
+@pytest.fixture
+def processes(rehearsal):
+    """One process of every server, as if it had been started."""
+    begun = {
+        name: subprocess.Popen(SLEEPER, env=os.environ | {MARK: str(rehearsal.graph.server(name))})
+        for name in NAMES
+    }
+    yield begun
+    for process in begun.values():
+        process.kill()
+        process.wait()
+
+
+def test_one_server_is_stopped_and_the_others_go_on(rehearsal, processes):
+    assert rehearsal.down("server-1") == 1
+    assert {name for name, process in processes.items() if process.poll() is None} == {
+        "server-0",
+        "server-2",
+    }
+    assert rehearsal.down() == 2
+    assert all(process.poll() is not None for process in processes.values())
+    assert rehearsal.down() == 0
+
+
+def test_a_server_that_is_not_there_is_named(rehearsal):
+    with pytest.raises(FederationError, match="no server is called 'server-7': server-0, "):
+        rehearsal.down("server-7")
+
+
+def test_a_taken_port_is_told_before_anything_starts(rehearsal):
+    port = rehearsal.servers["server-2"].federation.port
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        with pytest.raises(FederationError, match=f"port {port} is taken by another process"):
+            rehearsal.up()
+    assert rehearsal.down() == 0
+    assert not any((rehearsal.graph.server(name) / "rehearsal").exists() for name in NAMES)
+
+
+def test_servers_that_nobody_started_do_not_answer(rehearsal):
+    found = rehearsal.status()
+    assert [(server.name, server.answers, server.ok) for server in found] == [
+        (name, False, False) for name in NAMES
+    ]
+
+
+def test_a_process_that_becomes_another_program_keeps_its_mark():
+    """Its environment reads as empty for a moment, which is not the same as having no mark."""
+    for _ in range(30):
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", "exec sleep 60"], env=os.environ | {MARK: "/x"}
+        )
+        try:
+            assert is_marked(process.pid, f"{MARK}=/x")
+            assert not is_marked(process.pid, f"{MARK}=/y")
+        finally:
+            process.kill()
+            process.wait()
+        assert not is_marked(process.pid, f"{MARK}=/x")
