@@ -89,8 +89,8 @@ def letter_strip(network: Mapping[str, Any], links: Links) -> Figure:
     top = max(int(np.max(worst[np.isfinite(worst)], initial=0.0)), 1)
     figure = Figure(figsize=(6.4, max(1.7, 1.1 + 0.26 * worst.shape[1])))
     axes = figure.add_subplot()
-    colours = LinearSegmentedColormap.from_list("ages", _FRESH_TO_OLD, N=max(top + 1, 2))
-    colours = colours.with_extremes(over=_NONE)  # none is worse than any age
+    ages = LinearSegmentedColormap.from_list("ages", _FRESH_TO_OLD, N=max(top + 1, 2))
+    colours = ages.with_extremes(over=_NONE)  # none is worse than any age
     first, last = links.at[0], links.at[-1]
     picture = axes.imshow(
         np.ma.masked_invalid(np.where(worst == np.inf, top + 1.0, worst)).T,

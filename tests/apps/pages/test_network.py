@@ -145,6 +145,41 @@ def test_one_process_has_no_such_section(study, logical):
     assert not [title for title in titles if "saw" in title]
 
 
+SOUND = {
+    "server-graph": {"privacy": "sound", "epsilon": 4.0, "clip": 1.0, "secure-aggregation": "auto"},
+    "cluster-admm": {"privacy": "sound", "epsilon": 4.0},
+}
+
+
+@pytest.mark.parametrize("study", SMALL)
+def test_noise_in_sums_is_told_without_the_other_servers_numbers(study, tmp_path):
+    logical = whole(study, **SOUND[study])
+    result = cut(logical, 1)
+    result.ledger = logical.ledger
+    if study == "server-graph":
+        result.metrics = [
+            {**row, "epsilon": told["epsilon"]}
+            for row, told in zip(result.metrics, logical.metrics, strict=True)
+        ]
+    found = page(result, tmp_path)
+    found.assert_sound()
+    assert "noisy sums" in found.words
+    assert "Forecast for" not in found.words  # of all clients, which one server does not know
+    assert "Smallest epsilon that is worth it" not in found.words
+
+
+def test_epsilon_between_servers_that_are_apart_is_not_called_simulated(tmp_path):
+    logical = whole("server-graph", method="hybrid", clip=1.0, privacy="sound", release="each")
+    result = cut(logical, 1)
+    result.metrics = [
+        {**row, **{k: told[k] for k in ("epsilon-paper", "epsilon-sound")}}
+        for row, told in zip(result.metrics, logical.metrics, strict=True)
+    ]
+    words = page(result, tmp_path).words
+    assert "Each server has a SuperLink of its own: this is what one tells all the others." in words
+    assert "Simulated: this is what servers" not in words
+
+
 def test_a_neighbour_that_is_gone_is_a_notice(logical, tmp_path):
     result = cut(logical["server-graph"], 1)
     result.arrays["alive"] = np.array([False, True, True])
