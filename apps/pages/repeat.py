@@ -39,7 +39,10 @@ def flower_command(result: RunResult) -> str:
     settings |= {f"{result.study}.{name}": value for name, value in result.config.items()}
     # Run configs are TOML; for the values they can hold, JSON is written the same way.
     text = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
-    nodes = f"num-supernodes={max(1, len(result.clients))} client-resources-num-cpus=1"
+    clients = len(result.clients)
+    if result.network:  # of a server its own clients; the settings have the number of all
+        clients = max(clients, int(result.config.get("clients", 0)))
+    nodes = f"num-supernodes={max(1, clients)} client-resources-num-cpus=1"
     return (
         f"flwr run . --stream --federation-config {shlex.quote(nodes)} \\\n"
         f"    --run-config {shlex.quote(text)}"

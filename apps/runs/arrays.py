@@ -42,7 +42,9 @@ class Part:
     def has_model(self) -> bool:
         """Return whether the run came as far as a model of this server's own."""
         models = self.result.arrays.get("models")
-        return models is not None and not bool(np.any(np.isnan(models[self.server])))
+        if models is None or len(models) <= self.server:
+            return False
+        return not bool(np.any(np.isnan(models[self.server])))
 
     def rounds(self) -> list[float]:
         """Return the numbers of its rounds."""

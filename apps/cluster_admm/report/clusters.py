@@ -47,8 +47,8 @@ def clusters(result: RunResult, outcome: Outcome) -> Section:
         text += "Normalised mean-square deviation from the true models, mean over the "
         text += f"{whose}: {overall:.1f} dB."
     if not np.all(outcome.known):
-        text += f" Known here: models and clients of {np.count_nonzero(outcome.known)} of the "
-        text += f"{len(outcome.known):,} servers; numbers are of those."
+        here = f"{np.count_nonzero(outcome.known):,} of the {len(outcome.known):,} servers"
+        text = f"{text.strip()} Known here: models and clients of {here}; numbers are of those."
     blocks: list[Block] = [Paragraph(text.strip())]
     if not alone:
         blocks += [_cluster_table(outcome), *_pictures(outcome)]

@@ -7,8 +7,7 @@
     adjacency  A        (S, S) bool   which servers are joined; None where the run does not tell
     truth, true_groups  (Q*, d), (K,) what synthetic data was made from; None for own data
 
-Where servers are apart, models and clients of some may be unknown: their rows of ``models`` are
-nan.
+Where servers are apart, models and clients of some may be unknown: rows of ``models`` are nan then.
 
 A cluster's *copies* are the w_{s,q} of the servers s that have clients of it, or of all servers
 where none has: what the others hold serves nobody. Its mean, and its disagreement, the root mean
@@ -116,9 +115,11 @@ class Outcome:
 
     @cached_property
     def disagreement(self) -> Array:
-        """(Q,), of every cluster's copies."""
+        """(Q,), of every cluster's copies; nan where one is known and others are not."""
         apart = [self.models[self.copies(q), q] - mean for q, mean in enumerate(self.means)]
-        return np.array([np.sqrt(np.mean(np.sum(gap**2, axis=1))) for gap in apart])
+        found = np.array([np.sqrt(np.mean(np.sum(gap**2, axis=1))) for gap in apart])
+        told = np.array([len(gap) > 1 or bool(self.known.all()) for gap in apart])
+        return np.where(told, found, np.nan)
 
     def nmsd_of(self, members: NDArray[np.bool_]) -> float | None:
         """Return the NMSD (50), in dB, over some clients; None where it cannot be known."""

@@ -58,8 +58,9 @@ FEWEST_ROUNDS = 20
 _ROUNDS_BESIDE_SUMS = 100
 _MARKS = 8
 _CROSSES = (
-    "Here it has what a server computed from all its clients of a cluster, one vector a cluster: a "
-    "neighbour learns that of every cluster, as it is."
+    "Here it has the server's models, one a cluster, made of what its clients of that cluster "
+    "sent: a neighbour sees them as they are. Where a server has a single client of a cluster, "
+    "that tells what this client sent."
 )
 
 

@@ -87,10 +87,10 @@ def letter_strip(network: Mapping[str, Any], links: Links) -> Figure:
 
     worst = _pooled(links)
     top = max(int(np.max(worst[np.isfinite(worst)], initial=0.0)), 1)
-    figure = Figure(figsize=(6.4, 1.25 + 0.26 * worst.shape[1]))
+    figure = Figure(figsize=(6.4, max(1.7, 1.1 + 0.26 * worst.shape[1])))
     axes = figure.add_subplot()
-    colours = LinearSegmentedColormap.from_list("ages", _FRESH_TO_OLD, N=max(top + 1, 2))
-    colours.set_over(_NONE)  # none is worse than any age
+    ages = LinearSegmentedColormap.from_list("ages", _FRESH_TO_OLD, N=max(top + 1, 2))
+    colours = ages.with_extremes(over=_NONE)  # none is worse than any age
     first, last = links.at[0], links.at[-1]
     picture = axes.imshow(
         np.ma.masked_invalid(np.where(worst == np.inf, top + 1.0, worst)).T,
@@ -109,8 +109,9 @@ def letter_strip(network: Mapping[str, Any], links: Links) -> Figure:
         axes.axhline(row - 0.5, color="white", linewidth=1.2)
     for at in marks(network, links):
         axes.axvline(at, color=INK, linewidth=0.9, linestyle=(0, (3, 2)))
-    ticks = sorted({round(tick) for tick in np.linspace(0, top, min(top + 1, 6))})
-    bar = figure.colorbar(picture, ax=axes, label="age, rounds", ticks=ticks, pad=0.02)
+    bar = figure.colorbar(picture, ax=axes, label="age, rounds", pad=0.02, aspect=12)
+    bar.set_ticks([0, top] if top < 4 else [0, round(top / 2), top])
+    bar.ax.minorticks_off()
     bar.outline.set_visible(False)
     return figure
 

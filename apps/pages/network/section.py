@@ -61,7 +61,8 @@ def _who(network: Mapping[str, Any]) -> str:
         return run
     if not stale:
         return f"{run} Servers went in step: every round waited for its neighbours' letters."
-    return f"{run} Servers did not wait for each other: a letter could be {stale} rounds old."
+    old = counted(int(stale), "round")
+    return f"{run} Servers did not go in step: a letter could be up to {old} old."
 
 
 def _map(network: Mapping[str, Any], links: Links | None) -> FigureBlock:
