@@ -257,6 +257,7 @@ def test_a_killed_supervisor_leaves_no_second_supernode(tmp_path):
         here.online(here.first)
         (other,) = here.process.node()
         assert other != node
+        assert "the device ended with code 137; it is started again" in here.process.text
 
 
 def test_a_fallback_that_does_not_know_the_device_is_told_and_home_is_not_forgotten(tmp_path):
