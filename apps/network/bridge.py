@@ -5,8 +5,8 @@ its node config. It has no data, takes part in no round, and reads nothing but t
 letters, greetings and signs of life. The run it answers is the receiver's; of that run's config it
 uses nothing.
 
-Adversary: the receiver's server, which chooses every message. It can ask for letters to others; they
-are sealed for those.
+Adversary: the receiver's server, which chooses every message. It can ask for letters to others;
+they are sealed for those.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     adjacency  A        (S, S) bool   which servers are joined; None where the run does not tell
     truth, true_groups  (Q*, d), (K,) what synthetic data was made from; None for own data
 
-Where servers are apart, models and clients of some may be unknown: their rows of ``models`` are nan.
+Where servers are apart, models and clients of some may be unknown: rows of ``models`` are then nan.
 
 A cluster's *copies* are the w_{s,q} of the servers s that have clients of it, or of all servers
 where none has: what the others hold serves nobody. Its mean, and its disagreement, the root mean
