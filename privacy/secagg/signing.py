@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ec import (
     ECDSA,
@@ -41,7 +41,7 @@ def load_signing_key(path: str | Path) -> PrivateKey:
             key: object = serialization.load_ssh_private_key(data, password=None)
         else:
             key = serialization.load_pem_private_key(data, password=None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ValueError(f"signing-key={str(path)!r}: no usable private key: {error}") from error
     if not isinstance(key, Ed25519PrivateKey | EllipticCurvePrivateKey):
         raise ValueError(f"signing-key={str(path)!r}: use an Ed25519 or ECDSA key")
@@ -64,7 +64,7 @@ def _read_table(path: str, text: str) -> TrustedKeys:
         where = f"trusted-keys={path!r}, line {number}"
         try:
             key = serialization.load_ssh_public_key(rest.strip().encode())
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise ValueError(f"{where}: 'name public-key' is expected: {error}") from error
         if not isinstance(key, Ed25519PublicKey | EllipticCurvePublicKey):
             raise ValueError(f"{where}: use an Ed25519 or ECDSA key")

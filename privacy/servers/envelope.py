@@ -64,7 +64,7 @@ class Header:
             parts = json.loads(data)
             if len(parts) != 5 or any(type(part) is not int for part in parts):
                 raise ValueError("five whole numbers are expected")
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise BadMessage(f"an envelope without a header: {error}") from None
         return cls(*parts)
 
@@ -89,6 +89,10 @@ class Seals:
         self.public = public_key(private)
         self._private = X25519PrivateKey.from_private_bytes(private)
         self._keys: dict[tuple[bytes, bytes], ChaCha20Poly1305] = {}
+
+    def check(self, peer: Greeting) -> None:
+        """Refuse a greeting with a key that nothing can be sealed with."""
+        self._key(peer, Header(self.server, peer.server, self.epoch, peer.epoch, 0))
 
     def seal(self, receiver: Greeting, number: int, content: bytes) -> bytes:
         """Return an envelope that only ``receiver`` can open."""

@@ -23,10 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives import serialization
+
 from privacy.secagg.errors import BadMessage
 from privacy.secagg.keys import KEY_BYTES, Scope
 from privacy.secagg.signing import (
     PrivateKey,
+    PublicKey,
     TrustedKeys,
     load_signing_key,
     load_trusted_keys,
@@ -72,8 +75,7 @@ class Identity:
                 f"{folder / TABLE}: {len(table)} servers, the run has {servers}; one line each"
             )
         key = load_signing_key(folder / IDENTITY)
-        mine = list(table.values())[server].public_bytes_raw()  # type: ignore[union-attr]
-        if key.public_key().public_bytes_raw() != mine:  # type: ignore[union-attr]
+        if _written(key.public_key()) != _written(list(table.values())[server]):
             raise ValueError(
                 f"{folder / IDENTITY}: not the key of server {server} ({list(table)[server]}) in "
                 f"{TABLE}; is server={server} right?"
@@ -100,7 +102,12 @@ class Identity:
         if not 0 <= greeting.server < len(self.table):
             raise BadMessage(f"a greeting of server {greeting.server}, which is not in {TABLE}")
         name = list(self.table)[greeting.server]
-        verify(self.table, name, _signed(session, content), signature)
+        try:
+            verify(self.table, name, _signed(session, content), signature)
+        except BadMessage:
+            raise BadMessage(
+                f"a greeting that {name} has not signed for this run, or that was changed"
+            ) from None
         return greeting
 
 
@@ -150,9 +157,15 @@ class Greeting:
                 raise ValueError("a number or a text is something else")
             if len(box) != KEY_BYTES or len(mask) not in (0, KEY_BYTES) or type(facts) is not dict:
                 raise ValueError("a key has the wrong length")
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadMessage(f"no greeting of a server: {error}") from None
         return cls(server, epoch, box, mask, terms, facts)
+
+
+def _written(key: PublicKey) -> bytes:
+    """Return a public key as it stands in the table, of whichever kind it is."""
+    form = serialization.PublicFormat.OpenSSH
+    return key.public_bytes(serialization.Encoding.OpenSSH, form)
 
 
 def _signed(session: bytes, content: bytes) -> bytes:

@@ -263,6 +263,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
             self.admit,
             self.left_out,
             self.network.bridge,
+            {node for _, node in enrolled.bridges},
         )
         return clients
 

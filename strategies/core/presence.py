@@ -41,6 +41,7 @@ class Presence:
     admit : takes a new client in, or returns False where the study cannot
     left_out : why nodes that came are left out, in words
     on_bridge : called with the server and the node of a bridge between servers
+    bridges : the nodes of these
     """
 
     clients: list[Client]
@@ -50,6 +51,7 @@ class Presence:
     admit: Callable[[Client], bool]
     left_out: list[str] = field(default_factory=list)
     on_bridge: Callable[[int, int], None] = lambda server, node: None
+    bridges: set[int] = field(default_factory=set)
     _claims: dict[int, Client] = field(default_factory=dict)
 
     def look(self, grid: Grid, server_round: int, *, last: bool = False) -> Answers:
@@ -59,6 +61,8 @@ class Presence:
         """
         here = online(grid)
         self._notice_gone(here, server_round)
+        for node in self.bridges - set(here):
+            self.nodes.pop(node, None)  # asked anew when it is back
         new = {n: node for n, node in here.items() if self.nodes.get(n) != node}
         self.nodes |= new
         self._claims = {n: c for n, c in self._claims.items() if n in here and n not in new}
@@ -67,6 +71,7 @@ class Presence:
             answers = exchange(grid, {n: question(n) for n in new}, self.timeout)
         heard = hear(answers, {**self.nodes, **here})
         for server, node in heard.bridges:
+            self.bridges.add(node)
             self.on_bridge(server, node)
         for reason in [*heard.reasons, *heard.refusals]:
             self._leave_out(reason, server_round)

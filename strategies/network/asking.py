@@ -23,7 +23,7 @@ ASK = "query.letter"
 
 @dataclass(frozen=True)
 class Reply:
-    """What a bridge brings: a letter, greetings, a sign of life; each may be empty."""
+    """What a bridge brings: sealed letter, greetings, sealed sign of life; each may be empty."""
 
     letter: bytes
     board: bytes
@@ -54,7 +54,7 @@ class Asking:
     ) -> None:
         self.place, self._take, self._refused = place, take, refused
         self._nodes: dict[int, list[int]] = {}
-        self._asked: dict[str, int] = {}  # the server, by message
+        self._asked: dict[str, tuple[int, int]] = {}  # the server and the node, by message
 
     def add(self, server: int, node: int) -> bool:
         """Take note of a node that says to be a bridge of a server; return whether it is new."""
@@ -63,10 +63,6 @@ class Asking:
             return False
         nodes.append(node)
         return True
-
-    def under_way(self, server: int) -> bool:
-        """Return whether a bridge of a server still has to answer."""
-        return server in self._asked.values()
 
     def ask(self, server: int, number: int, board: str, wait: float) -> None:
         """Ask all bridges of a server, as one that is none cannot be told from one that is.
@@ -77,18 +73,32 @@ class Asking:
         ----------
         number, board, wait : as in `Spool.take`
         """
-        self._asked = {i: s for i, s in self._asked.items() if s != server}
+        self._asked = {i: asked for i, asked in self._asked.items() if asked[0] != server}
+        self.ask_idle(server, number, board, wait)
+
+    def ask_idle(self, server: int, number: int, board: str, wait: float) -> None:
+        """Ask the bridges of a server that have answered all they were asked.
+
+        One that does not answer, a false one maybe, holds up no other.
+        """
+        busy = {node for asked, node in self._asked.values() if asked == server}
         messages = []
         for node in self._nodes.get(server, []):
+            if node in busy:
+                continue
             order = ConfigRecord({"run": self.place.run, "receiver": self.place.server})
             order["round"], order["board"], order["wait"] = number, board, wait
             messages.append(Message(RecordDict({"order": order}), node, ASK))
         if messages:
             pushed = {i for i in self.grid.push_messages(messages) if i}
-            self._asked |= dict.fromkeys(pushed, server)
+            for message in messages:
+                if message.metadata.message_id in pushed:
+                    self._asked[message.metadata.message_id] = server, message.metadata.dst_node_id
 
     def pull(self) -> bool:
-        """Take what bridges have answered; return whether anything came.
+        """Take what bridges have answered; return whether any of it could be used.
+
+        Whoever asks again at once where nothing could would ask without end.
 
         Raises
         ------
@@ -97,23 +107,25 @@ class Asking:
         """
         if not self._asked:
             return False
-        replies = list(self.grid.pull_messages(list(self._asked)))
-        for reply in replies:
-            server = self._asked.pop(reply.metadata.reply_to_message_id, None)
-            if server is None:
+        useful = False
+        for reply in self.grid.pull_messages(list(self._asked)):
+            asked = self._asked.pop(reply.metadata.reply_to_message_id, None)
+            if asked is None:
                 continue
+            server, _ = asked
             if reply.has_error():
                 self._forget_those_gone(server)
                 continue
             try:
                 self._take(server, _read(reply.content))
+                useful = True
             except OtherTerms as error:
                 raise StudyError(str(error)) from None
             except OtherLife as error:
                 log.debug("%s", error)
             except Exception as error:  # whatever a bridge makes up
                 self._refused(server, str(error))
-        return bool(replies)
+        return useful
 
     def _forget_those_gone(self, server: int) -> None:
         """Forget bridges that are not online; one that comes back says who it is."""

@@ -15,7 +15,7 @@ _MOST = 10_000_000
 
 
 class OtherTerms(BadMessage):
-    """A server of the table that runs with other settings."""
+    """A server of the table runs with other settings."""
 
 
 class Board:
@@ -31,6 +31,8 @@ class Board:
     ----------
     seals : of this life of the server
     greetings : by server, the latest of each; this server's among them once it has greeted
+    strange : by server, the epoch of its latest greeting with other settings. What a server that is
+        down has left may be of a run that was resumed since then with more rounds
     """
 
     def __init__(self, identity: Identity, run: str, terms: str) -> None:
@@ -38,6 +40,7 @@ class Board:
         self.session = b"graph of servers " + run.encode()
         self.seals = Seals(identity.server, time.time_ns(), self.session)
         self.greetings: dict[int, Greeting] = {}
+        self.strange: dict[int, int] = {}
         self._signed: dict[int, bytes] = {}
 
     @property
@@ -59,30 +62,52 @@ class Board:
     def take(self, data: bytes) -> set[int]:
         """Take greetings from a board that was passed on; return of which servers they are new.
 
+        One with other settings is `strange`, and not taken.
+
         Raises
         ------
         BadMessage
             Where it is no board, or one of the greetings is not signed by its server.
-        OtherTerms
-            Where a server runs with other settings.
         """
         try:
             if len(data) > _MOST:
                 raise ValueError("too long")
             signed = [bytes.fromhex(text) for text in json.loads(data)]
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise BadMessage(f"no greetings: {error}") from None
+        # All are read before one is taken: of a board that is refused nothing stays.
+        read = [self.identity.read(self.session, one) for one in signed]
+        for greeting in read:
+            self.seals.check(greeting)
         new = set()
-        for one in signed:
-            greeting = self.identity.read(self.session, one)
+        for greeting, one in zip(read, signed, strict=True):
             server, known = greeting.server, self.greetings.get(greeting.server)
             if server == self.identity.server or (known and known.epoch >= greeting.epoch):
                 continue
             if greeting.terms != self.terms:
+                self.strange[server] = max(greeting.epoch, self.strange.get(server, 0))
+                continue
+            self.greetings[server], self._signed[server] = greeting, one
+            new.add(server)
+            if self.strange.get(server, 0) < greeting.epoch:
+                self.strange.pop(server, None)
+        return new
+
+    def agree(self, since: int = 0) -> None:
+        """Check that no server runs with other settings.
+
+        Parameters
+        ----------
+        since : of greetings before this epoch nothing is said
+
+        Raises
+        ------
+        OtherTerms
+            Names the server.
+        """
+        for server, epoch in sorted(self.strange.items()):
+            if epoch >= since:
                 raise OtherTerms(
                     f"{self.names[server]} runs with other settings; all servers of a graph need "
                     "the same study, seed and settings"
                 )
-            self.greetings[server], self._signed[server] = greeting, one
-            new.add(server)
-        return new

@@ -133,7 +133,8 @@ class Bridges:
             if p in used and self.in_step:
                 self.asking.ask(p, server_round, near.board, self._wait)
             else:
-                self.asking.ask(p, NEWEST, near.board, 0.0)
+                # An answer that takes longer than a round is still waited for.
+                self.asking.ask_idle(p, NEWEST, near.board, 0.0)
 
     def carry(
         self,
@@ -203,8 +204,8 @@ class Bridges:
                 near = self.near[p]
                 if time.monotonic() >= near.until:
                     self.lose(server_round, p, f"gone: no sign of life within {timeout:g} s")
-                elif not self.asking.under_way(p):
-                    self.asking.ask(p, first, near.board, self._wait)
+                else:
+                    self.asking.ask_idle(p, first, near.board, self._wait)
             if not came:
                 time.sleep(pause)
                 pause = min(2.0 * pause, _LONGEST_PAUSE)
@@ -250,8 +251,17 @@ class Bridges:
             self._take_letter(server, reply.letter)
 
     def _take_board(self, server: int, board: bytes) -> None:
-        new = self.board.take(board)
+        # First: what is refused now would be refused again.
         self.near[server].board = digest(board)
+        strange = set(self.board.strange.items())
+        new = self.board.take(board)
+        if not self.seen.round:
+            # Older ones may be from before a restart: `greet` waits for what comes.
+            self.board.agree(since=self.board.seals.epoch)
+        for p, _ in sorted(set(self.board.strange.items()) - strange):
+            if self.seen.round:
+                # It must not end a run that is under way.
+                self._refused(p, "it runs with other settings")
         if not new:
             return
         self.spool.put_board(self.board.encode())

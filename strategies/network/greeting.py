@@ -22,6 +22,9 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
+from strategies.core.enrolment import StudyError
+
+from .board import OtherTerms
 from .bridges import Bridges
 from .spool import NO_LETTER
 
@@ -66,21 +69,37 @@ def greet(
     everyone = set(range(mail.graph.servers))
     next_look, deadline = 0.0, time.monotonic() + mail.place.greeting_timeout
     shown: dict[int, int] = {}
+    at_work = False
     while time.monotonic() < deadline:
+        if not at_work and _at_work(mail):
+            # The others may wait for this server, and who is silent may be gone.
+            at_work, deadline = True, min(deadline, time.monotonic() + mail.place.timeout)
         if everyone <= set(mail.board.greetings) and all(n.letter for n in mail.near.values()):
             break
         if time.monotonic() >= next_look:
             look()
             next_look = time.monotonic() + _LOOK_EVERY
         _show(mail, shown)
+        everybody_known = everyone <= set(mail.board.greetings)
+        left = deadline - time.monotonic()
         for p, near in mail.near.items():
-            if not mail.asking.under_way(p):
+            # Who has nothing to tell is not asked: its bridge would still be waiting, and answer
+            # nothing else, when the first round begins.
+            if near.letter is None or not everybody_known:
                 wanted = NO_LETTER if near.letter else 0
-                mail.asking.ask(p, wanted, near.board, _WAIT)
+                mail.asking.ask_idle(p, wanted, near.board, min(_WAIT, left))
         if not mail.asking.pull():
             time.sleep(_PAUSE)
+    try:
+        mail.board.agree()
+    except OtherTerms as error:
+        raise StudyError(str(error)) from None
     _show(mail, shown)
     return _first_round(mail, kept)
+
+
+def _at_work(mail: Bridges) -> bool:
+    return any(near.letter is not None and near.letter.number for near in mail.near.values())
 
 
 def _show(mail: Bridges, shown: dict[int, int]) -> None:

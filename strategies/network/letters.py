@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +50,6 @@ class Written:
             notes = json.loads(arrays.pop(_NOTES).tobytes())
             if not isinstance(notes, dict):
                 raise ValueError("its notes are no table")
-        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # of an archive anything can be wrong
             raise BadMessage(f"a letter that cannot be read: {error}") from None
         return cls(number, arrays, notes)

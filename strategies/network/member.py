@@ -44,9 +44,13 @@ class GraphMember(Member):
         look: Callable[[], None],
     ) -> int:
         """Greet the others, give signs of life from now on, and return the first round."""
-        first = greet(
-            *(self.mail, grid, kept), mask=mask, facts=facts, look=look, on_greeted=self._live
-        )
+        try:
+            first = greet(
+                *(self.mail, grid, kept), mask=mask, facts=facts, look=look, on_greeted=self._live
+            )
+        except BaseException:
+            self._ended.set()  # no sign of life of a run that has not begun
+            raise
         if first > kept + 1:
             log.info("the graph is at work: this server goes on with round %d", first)
         return first

@@ -47,6 +47,8 @@ class Quiet:
         """Take what a neighbour knows; the latest of each server counts."""
         try:
             told = {int(s): (int(a), int(b)) for s, (a, b) in notes["quiet"].items()}
+            if any(not 0 <= server < self.servers for server in told):
+                raise ValueError("no such server")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadMessage(f"a letter whose note 'quiet' cannot be read: {error}") from None
         for server, known in told.items():

@@ -69,7 +69,7 @@ class Spool:
     def clear(self, receiver: int | None = None) -> None:
         """Forget letters, to one server or to all, that nobody can open any more."""
         place = self.folder if receiver is None else self.folder / str(receiver)
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make(place)
         for path in place.rglob(f"*{_LETTER}"):
             path.unlink(missing_ok=True)
 
@@ -146,8 +146,15 @@ def _read(path: Path) -> bytes:
         return b""
 
 
+def _make(folder: Path) -> None:
+    """Make a folder and those above it that are missing, all of them the owner's alone."""
+    if not folder.is_dir():
+        _make(folder.parent)  # not `parents=True`, which lets others in
+        folder.mkdir(exist_ok=True, mode=0o700)
+
+
 def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

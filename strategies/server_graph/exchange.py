@@ -216,7 +216,7 @@ class MaskedServer(NoisyServer):
     def _own(self, server_round: int, psi: Vector, weights: Matrix) -> Vector:
         own = weights[self.index, self.index] * psi
         bare = self._bare(weights)
-        if bare:  # what was added to the network is taken out of it, as in (25)
+        if bare and self.deviation:  # what was added to the network is taken out of it, as in (25)
             own -= weights[self.index, bare].sum() * self._kept(server_round)
         return own
 

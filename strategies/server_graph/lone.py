@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from privacy.secagg.errors import BadMessage
 from strategies.network.bridges import Bridges
 from strategies.network.mailbox import Letter
 
@@ -56,9 +57,10 @@ class LonePost(Post):
         letters = self._letters(server, server_round, mine)
         came = mail.carry(server_round, {me: letters}, mail.graph.adjacency)[me]
         self.messages, self.bytes = mail.messages, self.bytes + mail.bytes - sent
-        received = {p: letter for p, letter in came.items() if self._is_good(p, letter, mine.size)}
         used = mail.links.used()
         masked = isinstance(server, MaskedServer) and len(mail.links.mine) > 1
+        kind = np.uint64 if masked else np.float64
+        received = {p: one for p, one in came.items() if self._is_good(p, one, mine.shape, kind)}
         if masked and not self._agreed(received):
             if used:
                 mail.seen.note(server_round, me, "could not open the sum: a sender was missing")
@@ -78,8 +80,8 @@ class LonePost(Post):
             found = server.messages(server_round, psi, weights)
             return {p: {_MODEL: message} for p, message in found.items()}
         greetings = mail.board.greetings
-        server.meet({p: g.mask for p, g in greetings.items() if p != server.index and g.mask})
-        for p, why in self._unmaskable(server, weights).items():
+        met = self._meet(server)
+        for p, why in self._unmaskable(server, weights, met).items():
             mail.seen.note(server_round, p, why)
             weights = weights.copy()
             weights[server.index, p] = weights[p, server.index] = 0.0
@@ -89,7 +91,23 @@ class LonePost(Post):
             letters[p] = {_MODEL: message, _SENDERS: np.array(senders, dtype=np.int64)}
         return letters
 
-    def _unmaskable(self, server: MaskedServer, weights: Matrix) -> dict[int, str]:
+    def _meet(self, server: MaskedServer) -> set[int]:
+        """Take the others' keys for masks; return whose can be used, this server's among them."""
+        met = {server.index}
+        for p, greeting in self.mail.board.greetings.items():
+            if p == server.index or not greeting.mask:
+                continue
+            try:
+                server.meet({p: greeting.mask})
+            except BadMessage as error:
+                self.mail.seen.note(self.mail.seen.round, p, f"refused: {error}")
+                continue
+            met.add(p)
+        return met
+
+    def _unmaskable(
+        self, server: MaskedServer, weights: Matrix, met: Collection[int]
+    ) -> dict[int, str]:
         """Return the receivers for which nothing can be hidden now, and why."""
         greetings, found = self.mail.board.greetings, dict[int, str]()
         for p in neighbours(weights, server.index):
@@ -97,7 +115,7 @@ class LonePost(Post):
             strangers = [
                 q
                 for q, epoch in senders.items()
-                if q not in greetings or epoch not in (0, greetings[q].epoch)
+                if q not in met or epoch not in (0, greetings[q].epoch)
             ]
             if strangers:
                 found[p] = f"is sent nothing: the key of server {strangers[0]} is not known"
@@ -113,16 +131,23 @@ class LonePost(Post):
         expected = sorted([p, epoch] for p, epoch in mine.items())
         return all(sorted(one[_SENDERS].tolist()) == expected for one in received.values())
 
-    def _is_good(self, sender: int, letter: Letter, size: int) -> bool:
-        """Return whether a letter can be used; also a server of the graph may send nonsense."""
+    def _is_good(
+        self, sender: int, letter: Letter, shape: tuple[int, ...], kind: type[np.generic]
+    ) -> bool:
+        """Return whether a letter can be used; also a server of the graph may send nonsense.
+
+        Or it has masked for a sum what now comes alone, or the other way round: where a server was
+        lost, it may not know yet from whom else this one hears.
+        """
         message: Message | None = letter.get(_MODEL)
         senders = letter.get(_SENDERS, np.zeros((0, 2), np.int64))
         good = (
             message is not None
-            and message.shape == (size,)
-            and message.dtype in (np.float64, np.uint64)
+            and message.shape == shape
+            and message.dtype == kind
             and bool(np.isfinite(message).all())
             and senders.ndim == 2
+            and senders.dtype == np.int64
         )
         if not good:
             self.mail.seen.note(self.mail.seen.round, sender, "sent no usable model: left out")

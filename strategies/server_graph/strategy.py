@@ -338,8 +338,11 @@ class ServerGraph(StudyStrategy[Vector]):
         return np.mean(self.models[self.up(server_round)], axis=0)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the models."""
-        return {"models": self.models, "round": np.array(self.current_round)}
+        """Return the models; of a server alone also which letters it used."""
+        found = {"models": self.models, "round": np.array(self.current_round)}
+        if isinstance(self.post, LonePost):
+            found["letters"] = self.post.mail.seen.state()
+        return found
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back `state`."""
@@ -347,3 +350,5 @@ class ServerGraph(StudyStrategy[Vector]):
             raise ValueError(f"models in the checkpoint have shape {state['models'].shape}")
         self.models = state["models"].copy()
         self.current_round = int(state["round"])
+        if isinstance(self.post, LonePost):
+            self.post.mail.seen.restore(state["letters"])

@@ -13,6 +13,9 @@ def drawn_by_server(
 ) -> list[int]:
     """Return ``most`` clients of each server, drawn at random, all where there are no more.
 
+    Every server draws from a generator of its own: the same clients whether the others draw in this
+    process or elsewhere.
+
     Parameters
     ----------
     homes : (K,) the server of every client
@@ -20,9 +23,12 @@ def drawn_by_server(
     most : L; 0 is all
     """
     chosen: list[int] = []
-    for server in servers:
+    asking = [int(server) for server in servers]
+    # A child depends on its place only, not on how many there are.
+    generators = rng.spawn(max(asking, default=-1) + 1) if most else []
+    for server in asking:
         own = np.flatnonzero(homes == server)
         if most and own.size > most:
-            own = rng.choice(own, most, replace=False)
+            own = generators[server].choice(own, most, replace=False)
         chosen += [int(client) for client in own]
     return sorted(chosen)
