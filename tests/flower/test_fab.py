@@ -19,7 +19,7 @@ PACKAGES = ("apps", "strategies", "privacy")
 # Of these packages, what neither a client nor a server needs while a run goes on.
 LEFT_OUT = (
     "apps/*/paper/*", "apps/*/audit.py", "apps/command/*", "apps/command/*/*", "apps/__main__.py",
-    "apps/experiments/*", "apps/common/runner.py", "privacy/audit*.py",
+    "apps/experiments/*", "apps/runs/*", "apps/common/runner.py", "privacy/audit*.py",
     "apps/*/owner/predict.py", "apps/common/private/using.py",
 )  # fmt: skip
 # Flower refuses bundles above 10 MB; every device gets this one for every run.
