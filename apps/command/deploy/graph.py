@@ -76,6 +76,8 @@ class GraphCommands:
         """Stop what was started on this machine."""
         stopped = self.rehearsal.down(only)
         say(console, f"{stopped} processes stopped" if stopped else "nothing was running here")
+        if only is not None:
+            say(console, f"the clients of {only} stay, as on machines of their own")
         return 0
 
     def register(self, console: Console) -> int:
