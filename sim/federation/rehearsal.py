@@ -289,8 +289,12 @@ class Rehearsal:
         return read_record(self.folder / "processes.json")
 
 
-def stop(rehearsals: Sequence[Rehearsal], parts: Set[str] = EVERYTHING) -> int:
+def stop(
+    rehearsals: Sequence[Rehearsal], parts: Set[str] = EVERYTHING, *, kill: bool = False
+) -> int:
     """Stop every process of some parts of these; return how many there were.
+
+    ``kill`` is for who wants to see a power cut: nobody can say goodbye.
 
     Raises
     ------
@@ -317,9 +321,10 @@ def stop(rehearsals: Sequence[Rehearsal], parts: Set[str] = EVERYTHING) -> int:
         # Nodes first: each then tells its SuperLink that it leaves, and may come back at once.
         # Otherwise it would be taken for online for a while. By its start.sh, which waits for it:
         # a second signal would end a SuperNode before it has said so.
-        stop_all(starters, 10.0)
-        stop_all(nodes)
-        left = stop_all(living)
+        if not kill:
+            stop_all(starters, 10.0)
+            stop_all(nodes)
+        left = stop_all(living, kill=kill)
     if left:
         raise FederationError(f"could not be stopped: processes {sorted(left)}")
     for rehearsal in rehearsals:

@@ -50,6 +50,23 @@ def test_one_server_is_stopped_and_the_others_and_its_devices_go_on(rehearsal, p
     assert rehearsal.down() == 0
 
 
+@pytest.mark.parametrize(("kill", "end"), [(False, 7), (True, -9)])
+def test_a_power_cut_lets_nobody_say_goodbye(rehearsal, monkeypatch, kill, end):
+    marks = {MARK: str(rehearsal.graph.server("server-2")), PART: SERVER}
+    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print(flush=True)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; time.sleep(300)"],
+        env=os.environ | marks,
+        stdout=subprocess.PIPE,
+    )
+    process.stdout.readline()
+    # How it ended is for us to see; the code under test would take note of it first.
+    monkeypatch.setattr("sim.federation.rehearsal._reap", lambda pids: process.poll())
+    assert rehearsal.down("server-2", kill=kill) == 1
+    assert process.wait(timeout=10) == end
+    process.stdout.close()
+
+
 def test_a_server_that_is_not_there_is_named(rehearsal):
     with pytest.raises(FederationError, match="no server is called 'server-7': server-0, "):
         rehearsal.down("server-7")
