@@ -125,16 +125,19 @@ def started_at(pid: int) -> str:
     return "" if not listing or listing[-1].startswith("Z") else " ".join(listing[:-1])
 
 
-def stop_all(living: Callable[[set[int]], set[int]], grace: float = _GRACE) -> set[int]:
+def stop_all(
+    living: Callable[[set[int]], set[int]], grace: float = _GRACE, *, kill: bool = False
+) -> set[int]:
     """Stop processes by id: SIGTERM, and SIGKILL for what is left; return what still runs.
 
     Parameters
     ----------
     living : returns which processes are to stop and still run, given those known so far
     grace : seconds for each of the two signals to work
+    kill : leave out the first, so that nobody can say goodbye
     """
     known: set[int] = set()
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number in (signal.SIGKILL,) if kill else (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + grace
         signalled: set[int] = set()
         while time.monotonic() < deadline:

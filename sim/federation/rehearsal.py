@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,9 @@ logger = logging.getLogger("trellis.flower")
 SERVER = "server"
 _AGAIN = "5"  # seconds until a device that ended is started again
 _NODE_ID = re.compile(r"SuperNode ID: (\d+)")
-_PART = "TRELLIS_FEDERATION_PART"
+PART = "TRELLIS_FEDERATION_PART"  # in a process's environment: which of these it is of
+DEVICE, BRIDGE = "device", "bridge"
+EVERYTHING = frozenset({SERVER, DEVICE, BRIDGE})
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class Rehearsal:
             "TRELLIS_BIND": "127.0.0.1",  # a rehearsal is for this machine only
             "TRELLIS_AGAIN": _AGAIN,
             "TRELLIS_DATABASE": str(self.folder / "superlink.db"),
-            _PART: SERVER if name == SERVER else "device",
+            PART: self._part(name),
         }
         del environment["FLWR_HOME"]  # each has its own, in its folder
         with self.log_file(name).open("wb") as output:
@@ -245,30 +247,35 @@ class Rehearsal:
         """
         return stop([self])
 
-    def living(self, known: set[int]) -> set[int]:
-        """Return the living processes of this folder, and those of ``known`` that live."""
+    def living(self, known: set[int], parts: Set[str] = EVERYTHING) -> set[int]:
+        """Return the living processes of some parts, and those of ``known`` that live."""
         _reap(known)
-        if HAS_PROC:
-            # What runs an app hides its environment, also from its owner; its parents do not.
-            return descendants(self._marked() | known)
-        return descendants(set(self.processes().values()) | known)
+        # What runs an app hides its environment, also from its owner; its parents do not.
+        found = self._marked(parts) if HAS_PROC else set(self.started(parts).values())
+        return descendants(found | known)
 
-    def living_nodes(self, known: set[int]) -> set[int]:
-        """Return `living` without those of the SuperLink."""
-        return self.living(known) & self._nodes(known)
+    def started(self, parts: Set[str]) -> dict[str, int]:
+        """Return `processes` of some parts."""
+        return {name: pid for name, pid in self.processes().items() if self._part(name) in parts}
 
     def forget(self) -> None:
-        """Take note that nothing runs any more."""
-        (self.folder / "processes.json").unlink(missing_ok=True)
+        """Take note of what does not run any more."""
+        left = {name: self._record()[name] for name in self.processes()}
+        if left:
+            write_record(self.folder / "processes.json", left)
+        else:
+            (self.folder / "processes.json").unlink(missing_ok=True)
 
-    def _nodes(self, known: set[int]) -> set[int]:
-        if HAS_PROC:
-            return descendants(self._marked() & marked(f"{_PART}=device") | known)
-        roots = {pid for name, pid in self.processes().items() if name != SERVER}
-        return descendants(roots | known)
+    def _part(self, name: str) -> str:
+        if name == SERVER:
+            return SERVER
+        return DEVICE if name in self.federation.names else BRIDGE
 
-    def _marked(self) -> set[int]:
-        return marked(f"{MARK}={self.federation.folder}") - {os.getpid()}
+    def _marked(self, parts: Set[str]) -> set[int]:
+        found = marked(f"{MARK}={self.federation.folder}") - {os.getpid()}
+        if parts == EVERYTHING:
+            return found
+        return found & set().union(*(marked(f"{PART}={part}") for part in parts))
 
     def _environment(self) -> dict[str, str]:
         return flower_environment(self.folder) | {MARK: str(self.federation.folder)}
@@ -282,8 +289,12 @@ class Rehearsal:
         return read_record(self.folder / "processes.json")
 
 
-def stop(rehearsals: Sequence[Rehearsal]) -> int:
-    """Stop every process of these; return how many there were.
+def stop(
+    rehearsals: Sequence[Rehearsal], parts: Set[str] = EVERYTHING, *, kill: bool = False
+) -> int:
+    """Stop every process of some parts of these; return how many there were.
+
+    ``kill`` is for who wants to see a power cut: nobody can say goodbye.
 
     Raises
     ------
@@ -293,27 +304,27 @@ def stop(rehearsals: Sequence[Rehearsal]) -> int:
     before: set[int] = set()
 
     def living(known: set[int]) -> set[int]:
-        found = {pid for rehearsal in rehearsals for pid in rehearsal.living(known)}
+        found = {pid for rehearsal in rehearsals for pid in rehearsal.living(known, parts)}
         before.update(found)
         return found
 
     def nodes(known: set[int]) -> set[int]:
-        found = {pid for rehearsal in rehearsals for pid in rehearsal.living_nodes(known)}
-        before.update(found)
-        return found
+        return {pid for rehearsal in rehearsals for pid in rehearsal.living(known, no_server)}
 
     def starters(known: set[int]) -> set[int]:
-        found = (rehearsal.processes() for rehearsal in rehearsals)
-        return {pid for processes in found for name, pid in processes.items() if name != SERVER}
+        return {pid for rehearsal in rehearsals for pid in rehearsal.started(no_server).values()}
+
+    no_server = parts - {SERVER}
 
     living(set())
     with uninterrupted():
         # Nodes first: each then tells its SuperLink that it leaves, and may come back at once.
         # Otherwise it would be taken for online for a while. By its start.sh, which waits for it:
         # a second signal would end a SuperNode before it has said so.
-        stop_all(starters, 10.0)
-        stop_all(nodes)
-        left = stop_all(living)
+        if not kill:
+            stop_all(starters, 10.0)
+            stop_all(nodes)
+        left = stop_all(living, kill=kill)
     if left:
         raise FederationError(f"could not be stopped: processes {sorted(left)}")
     for rehearsal in rehearsals:

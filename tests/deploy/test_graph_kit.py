@@ -86,6 +86,7 @@ def test_one_server_goes_and_comes_back_and_a_killed_launcher_leaves_nothing(fol
     trellis("deploy", "down", folder, "--only", "server-1")
     words = trellis("deploy", "status", folder, code=1, **WIDE)
     assert "server-1: nobody answers" in words
+    assert set(rehearsal.servers["server-1"].processes()) == {"client-3", "client-4"}
     assert "server-0: not online: bridge-of-server-1" in words
     assert "server-2: not online: bridge-of-server-1" in words
     trellis("deploy", "up", folder, "--only", "server-1")

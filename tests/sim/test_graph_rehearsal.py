@@ -12,6 +12,7 @@ import pytest
 from sim.federation.folder import FederationError
 from sim.federation.graph.folder import ServerGraph
 from sim.federation.graph.rehearsal import GraphRehearsal
+from sim.federation.rehearsal import DEVICE, PART, SERVER
 from sim.processes import HAS_PROC, MARK, free_port, is_marked
 
 from .test_graph_folder import NAMES, make
@@ -28,26 +29,42 @@ def rehearsal(tmp_path):
 
 @pytest.fixture
 def processes(rehearsal):
-    """One process of every server, as if it had been started."""
-    begun = {
-        name: subprocess.Popen(SLEEPER, env=os.environ | {MARK: str(rehearsal.graph.server(name))})
-        for name in NAMES
-    }
+    """A process of every server and one of a device, as if they had been started."""
+    begun = {}
+    for name in NAMES:
+        for part in (SERVER, DEVICE):
+            marks = {MARK: str(rehearsal.graph.server(name)), PART: part}
+            begun[name, part] = subprocess.Popen(SLEEPER, env=os.environ | marks)
     yield begun
     for process in begun.values():
         process.kill()
         process.wait()
 
 
-def test_one_server_is_stopped_and_the_others_go_on(rehearsal, processes):
+def test_one_server_is_stopped_and_the_others_and_its_devices_go_on(rehearsal, processes):
     assert rehearsal.down("server-1") == 1
-    assert {name for name, process in processes.items() if process.poll() is None} == {
-        "server-0",
-        "server-2",
-    }
-    assert rehearsal.down() == 2
+    gone = {which for which, process in processes.items() if process.poll() is not None}
+    assert gone == {("server-1", SERVER)}
+    assert rehearsal.down() == 5
     assert all(process.poll() is not None for process in processes.values())
     assert rehearsal.down() == 0
+
+
+@pytest.mark.parametrize(("kill", "end"), [(False, 7), (True, -9)])
+def test_a_power_cut_lets_nobody_say_goodbye(rehearsal, monkeypatch, kill, end):
+    marks = {MARK: str(rehearsal.graph.server("server-2")), PART: SERVER}
+    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print(flush=True)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; time.sleep(300)"],
+        env=os.environ | marks,
+        stdout=subprocess.PIPE,
+    )
+    process.stdout.readline()
+    # How it ended is for us to see; the code under test would take note of it first.
+    monkeypatch.setattr("sim.federation.rehearsal._reap", lambda pids: process.poll())
+    assert rehearsal.down("server-2", kill=kill) == 1
+    assert process.wait(timeout=10) == end
+    process.stdout.close()
 
 
 def test_a_server_that_is_not_there_is_named(rehearsal):

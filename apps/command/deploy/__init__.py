@@ -36,6 +36,10 @@ def add(commands: Any) -> None:
         part.add_argument("folder", type=Path, metavar="DIR", help="the federation's folder")
         if name in ("up", "down"):
             part.add_argument("--only", metavar="SERVER", help="one server of a graph of them")
+        if name == "down":
+            part.add_argument(
+                "--kill", action="store_true", help="of a graph: at once, as by a power cut"
+            )
         part.set_defaults(act=act)
     _add_run(parts)
     check = parts.add_parser("check", help="look at a device before it joins, in words")
@@ -199,7 +203,9 @@ def act_down(options: argparse.Namespace, console: Console) -> int:
     from sim.federation.rehearsal import Rehearsal
 
     if graph := _graph(options):
-        return graph.down(options.only, console)
+        return graph.down(options.only, options.kill, console)
+    if options.kill:
+        raise ConfigError(f"--kill is for a graph of servers, and {options.folder} is none")
     stopped = Rehearsal(_load(options.folder)).down()
     say(console, f"{stopped} processes stopped" if stopped else "nothing was running here")
     return 0

@@ -72,10 +72,12 @@ class GraphCommands:
                 say(console, f"{server.name}: not online: {', '.join(server.missing)}")
         return 0 if all(server.ok for server in found) else 1
 
-    def down(self, only: str | None, console: Console) -> int:
+    def down(self, only: str | None, kill: bool, console: Console) -> int:
         """Stop what was started on this machine."""
-        stopped = self.rehearsal.down(only)
+        stopped = self.rehearsal.down(only, kill=kill)
         say(console, f"{stopped} processes stopped" if stopped else "nothing was running here")
+        if only is not None:
+            say(console, f"the clients of {only} stay, as on machines of their own")
         return 0
 
     def register(self, console: Console) -> int:

@@ -199,9 +199,8 @@ def _report(
 ) -> int:
     """Say how each server's run ended, and what can be done now."""
     lost = []
-    for name, end in ended.items():
-        good = _say_end(console, name, _place(folder, graph.number(name)), end)
-        if not good:
+    for number, name in enumerate(graph.names):
+        if name in ended and not _say_end(console, name, _place(folder, number), ended[name]):
             lost.append(name)
     for name in lost:
         only = f" --only {name}" if len(lost) < len(graph.names) else ""
@@ -209,8 +208,9 @@ def _report(
         say(console, f"once that is mended, go on with: {go_on}")
         if not only:
             break
-    say(console, "one result of all servers:")
-    say(console, f"  trellis merge {folder}/server-* --out {folder}/merged")
+    if len(lost) < len(ended):
+        say(console, "one result of all servers:")
+        say(console, f"  trellis merge {folder}/server-* --out {folder}/merged")
     return 1 if lost else 0
 
 
@@ -227,11 +227,10 @@ def _say_end(console: Console, name: str, out: Path, end: Any) -> bool:
     except (OSError, ValueError, KeyError):
         result = None  # on another machine, or ended before it wrote anything
     rounds = f" after {len(result.metrics)} rounds" if result is not None else ""
-    why = f": {end.details}" if end.details else ""
-    say(console, f"{name}: {end.status.removeprefix('finished:')}{rounds}{why}")
     notes = result.notes if result is not None else []
-    if result is None and not end.ok:
-        notes = tail(end.log).splitlines()
+    if not notes and not end.ok:
+        notes = [end.details] if end.details else tail(end.log).splitlines()
+    say(console, f"{name}: {end.status.removeprefix('finished:')}{rounds}")
     for note in notes:
         say(console, f"  {name}: {note}")
     return end.ok

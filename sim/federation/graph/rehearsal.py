@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sim.federation.folder import FederationError
-from sim.federation.rehearsal import DeviceStatus, Rehearsal, commands, stop
+from sim.federation.rehearsal import (
+    BRIDGE,
+    EVERYTHING,
+    SERVER,
+    DeviceStatus,
+    Rehearsal,
+    commands,
+    stop,
+)
 from sim.flwr_command import tail
 from sim.processes import FlowerRunError
 
@@ -190,9 +198,15 @@ class GraphRehearsal:
             tuple(node for node in found if node.name in guests),
         )
 
-    def down(self, only: str | None = None) -> int:
-        """Stop every process of the graph, or of one server; return how many there were."""
-        return stop([self.servers[name] for name in self.chosen(only)])
+    def down(self, only: str | None = None, *, kill: bool = False) -> int:
+        """Stop every process of the graph, or one server; return how many there were.
+
+        One server is its SuperLink and its bridges, as if its machine was gone. Its devices are
+        other machines: they stay, and wait for it or go elsewhere. With ``kill`` nobody can tell
+        others that it leaves.
+        """
+        parts = EVERYTHING if only is None else frozenset({SERVER, BRIDGE})
+        return stop([self.servers[name] for name in self.chosen(only)], parts, kill=kill)
 
 
 def _process(neighbour: str) -> str:
