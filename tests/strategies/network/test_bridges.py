@@ -175,7 +175,7 @@ def test_the_letter_of_the_round_before_is_refused(two):
         two.there.spool.put(0, 3, old)
         came, _ = two.receive(grid, 3)
     assert came is None
-    assert "refused: round 1, after round 2" in two.events
+    assert "refused: a letter of round 1 in place of round 3" in two.events
 
 
 def test_the_last_letter_of_a_server_that_ends_is_not_waited_for(two):
