@@ -81,6 +81,10 @@ def place_of(run_config: Mapping[str, Any], config: StudyConfig, seed: int) -> P
 def terms(config: StudyConfig, seed: int, max_staleness: int) -> str:
     """Return the digest of what all servers of a run must share."""
     settings = {k: v for k, v in config.settings().items() if k not in _OWN_AFFAIR}
+    graph = Path(str(settings["topology"]))
+    if graph.is_file():
+        # Where a server keeps it is its own affair; what stands in it is not.
+        settings["topology"] = hashlib.sha256(graph.read_bytes()).hexdigest()
     shared = {"study": config.study, "seed": seed, "max-staleness": max_staleness, **settings}
     return hashlib.sha256(json.dumps(shared, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -89,7 +93,13 @@ def clients_here(run_config: Mapping[str, Any], clients: int, servers: int, serv
     """Return how many clients a server waits for: what is said, or its even share."""
     said = _whole(dict(run_config), "clients-here", 0)
     # As `apps.common.assignment.dealt_server` deals them.
-    return said or sum(k * servers // clients == server for k in range(clients))
+    here = said or sum(k * servers // clients == server for k in range(clients))
+    if not here:
+        raise ConfigError(
+            f"clients={clients}: of so few server {server} of {servers} gets none, and waits for "
+            "nobody; say how many it has by clients-here, or run fewer servers"
+        )
+    return here
 
 
 def bridges(graph: Topology, place: Place) -> Bridges:

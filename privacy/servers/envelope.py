@@ -8,8 +8,8 @@ the content:
 
 - a letter of another run, between other servers, or of an earlier life of either does not open;
 - whoever carries letters (a bridge, a SuperLink) can deliver an old one in place of a new one. The
-  round is in the header: the receiver asks for a round, or for a later one than it had, and
-  `Seals.open` refuses any other.
+  round is in the header, which `Seals.open` returns: the receiver asks for a round, or for a later
+  one than it had, and refuses any other.
 
 Adversary: whoever carries letters, and any third server of the graph. Not covered: that letters are
 held back; their length and time; what the receiver itself learns, for which see the method.

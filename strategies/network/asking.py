@@ -15,6 +15,7 @@ from strategies.core.enrolment import StudyError
 
 from .board import OtherTerms
 from .place import Place
+from .spool import NEWEST
 
 log = logging.getLogger("trellis.network")
 
@@ -23,11 +24,15 @@ ASK = "query.letter"
 
 @dataclass(frozen=True)
 class Reply:
-    """What a bridge brings: sealed letter, greetings, sealed sign of life; each may be empty."""
+    """What a bridge brings: sealed letter, greetings, sealed sign of life; each may be empty.
+
+    ``asked`` is the round of the letter that was asked for: this or a later one.
+    """
 
     letter: bytes
     board: bytes
     pulse: bytes
+    asked: int = NEWEST
 
 
 class Asking:
@@ -54,7 +59,7 @@ class Asking:
     ) -> None:
         self.place, self._take, self._refused = place, take, refused
         self._nodes: dict[int, list[int]] = {}
-        self._asked: dict[str, tuple[int, int]] = {}  # the server and the node, by message
+        self._asked: dict[str, tuple[int, int, int]] = {}  # server, node and round, by message
 
     def add(self, server: int, node: int) -> bool:
         """Take note of a node that says to be a bridge of a server; return whether it is new."""
@@ -81,7 +86,7 @@ class Asking:
 
         One that does not answer, a false one maybe, holds up no other.
         """
-        busy = {node for asked, node in self._asked.values() if asked == server}
+        busy = {node for asked, node, _ in self._asked.values() if asked == server}
         messages = []
         for node in self._nodes.get(server, []):
             if node in busy:
@@ -92,8 +97,9 @@ class Asking:
         if messages:
             pushed = {i for i in self.grid.push_messages(messages) if i}
             for message in messages:
-                if message.metadata.message_id in pushed:
-                    self._asked[message.metadata.message_id] = server, message.metadata.dst_node_id
+                told = message.metadata
+                if told.message_id in pushed:
+                    self._asked[told.message_id] = server, told.dst_node_id, number
 
     def pull(self) -> bool:
         """Take what bridges have answered; return whether any of it could be used.
@@ -112,12 +118,12 @@ class Asking:
             asked = self._asked.pop(reply.metadata.reply_to_message_id, None)
             if asked is None:
                 continue
-            server, _ = asked
+            server, _, number = asked
             if reply.has_error():
                 self._forget_those_gone(server)
                 continue
             try:
-                self._take(server, _read(reply.content))
+                self._take(server, _read(reply.content, number))
                 useful = True
             except OtherTerms as error:
                 raise StudyError(str(error)) from None
@@ -133,9 +139,9 @@ class Asking:
         self._nodes[server] = [node for node in self._nodes[server] if node in here]
 
 
-def _read(content: RecordDict) -> Reply:
+def _read(content: RecordDict, asked: int) -> Reply:
     found = content.config_records["found"]
     parts = [found[name] for name in ("letter", "board", "pulse")]
     if not all(isinstance(part, bytes) for part in parts):
         raise BadMessage("something else than a letter and greetings")
-    return Reply(*parts)  # type: ignore[arg-type]
+    return Reply(*parts, asked)  # type: ignore[arg-type]

@@ -248,7 +248,7 @@ class Bridges:
         if reply.pulse:
             self._take_pulse(server, reply.pulse)
         if reply.letter:
-            self._take_letter(server, reply.letter)
+            self._take_letter(server, reply.letter, reply.asked)
 
     def _take_board(self, server: int, board: bytes) -> None:
         # First: what is refused now would be refused again.
@@ -285,11 +285,13 @@ class Bridges:
         if content == PULSE and number > near.pulse:
             near.pulse, near.until = number, time.monotonic() + self.place.timeout
 
-    def _take_letter(self, server: int, sealed: bytes) -> None:
+    def _take_letter(self, server: int, sealed: bytes, asked: int = NEWEST) -> None:
         greeting, near = self.board.greetings.get(server), self.near[server]
         if greeting is None:
             raise BadMessage(f"a letter before the greeting of {self.board.names[server]}")
         number, content = self.board.seals.open(greeting, sealed)
+        if number < asked:
+            raise BadMessage(f"a letter of round {number} in place of round {asked}")
         if near.letter is not None and number <= near.letter.number:
             if number < near.letter.number:
                 raise BadMessage(f"round {number}, after round {near.letter.number}")
