@@ -106,6 +106,13 @@ class Rehearsal:
         except FileNotFoundError:
             return ""
 
+    def has_connected(self, name: str) -> bool:
+        """Return whether a node has connected since it was last started.
+
+        Of one that was killed before, the SuperLink says for a while that it is online.
+        """
+        return _NODE_ID.search(self.log(name)) is not None
+
     def log_file(self, name: str) -> Path:
         """Return where the process called ``name`` writes."""
         return self.folder / f"{name}.log"

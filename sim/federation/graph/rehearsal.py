@@ -136,7 +136,7 @@ class GraphRehearsal:
                 status = self._status_of(server)
                 online = {n.name for n in (*status.clients, *status.bridges)} - {*status.missing}
                 for node in sorted(online):
-                    if (server, node) in open_:
+                    if (server, node) in open_ and self.servers[server].has_connected(node):
                         say(f"{server}: online: {node}")
                         open_.remove((server, node))
             if not open_:
