@@ -74,7 +74,7 @@ def place_of(run_config: Mapping[str, Any], config: StudyConfig, seed: int) -> P
         terms(config, seed, staleness),
         staleness,
         float(timeout) if math.isfinite(timeout) else 1e9,
-        config.enrol_timeout,
+        2.0 * config.enrol_timeout,  # others may still wait for their clients
     )
 
 

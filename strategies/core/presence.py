@@ -15,17 +15,20 @@ is a node's word: while the client of that name is online, another that claims i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from flwr.serverapp import Grid
 
 from .checkpoint import CheckpointError
 from .enrolment import Client, StudyError, apart, claims, hear, other_variables, question
-from .exchange import Answers, exchange
+from .exchange import Answers, content_bytes
 from .nodes import OnlineNode, online
 
 log = logging.getLogger("trellis.strategy")
+
+_PATIENCE, _PAUSE = 10.0, 0.02  # seconds that a round waits for nodes that are new
 
 
 @dataclass
@@ -53,6 +56,7 @@ class Presence:
     on_bridge: Callable[[int, int], None] = lambda server, node: None
     bridges: set[int] = field(default_factory=set)
     _claims: dict[int, Client] = field(default_factory=dict)
+    _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # node, until when
 
     def look(self, grid: Grid, server_round: int, *, last: bool = False) -> Answers:
         """See who is there, ask those who are new; return the traffic of that.
@@ -66,9 +70,7 @@ class Presence:
         new = {n: node for n, node in here.items() if self.nodes.get(n) != node}
         self.nodes |= new
         self._claims = {n: c for n, c in self._claims.items() if n in here and n not in new}
-        answers = Answers()
-        if new:
-            answers = exchange(grid, {n: question(n) for n in new}, self.timeout)
+        answers = self._ask(grid, new)
         heard = hear(answers, {**self.nodes, **here})
         for server, node in heard.bridges:
             self.bridges.add(node)
@@ -81,6 +83,35 @@ class Presence:
                 known.node_id = 0  # restarted, and of no use any more
         for client in [*self._claims.values(), *heard.clients]:
             self.place(client, server_round, last=last)
+        return answers
+
+    def _ask(self, grid: Grid, new: Iterable[int]) -> Answers:
+        """Ask nodes who they are; return what they, and those asked before, have answered.
+
+        A node that does not answer holds up a round for a few seconds, once.
+        """
+        answers, now = Answers(), time.monotonic()
+        messages = [question(node) for node in new]
+        pushed = {i for i in grid.push_messages(messages) if i} if messages else set()
+        for message in messages:
+            if message.metadata.message_id in pushed:
+                node = message.metadata.dst_node_id
+                self._asked[message.metadata.message_id] = node, now + self.timeout
+                answers.bytes_down += content_bytes(message.content)
+        patience = now + (min(_PATIENCE, self.timeout) if messages else 0.0)
+        while self._asked:
+            for reply in list(grid.pull_messages(list(self._asked))):
+                node, _ = self._asked.pop(reply.metadata.reply_to_message_id, (0, 0.0))
+                if node:
+                    answers.take(node, reply)
+            if time.monotonic() >= patience:
+                break
+            if self._asked:
+                time.sleep(_PAUSE)
+        for message_id, (node, until) in list(self._asked.items()):
+            if time.monotonic() >= until:
+                del self._asked[message_id]
+                answers.failures[node] = f"no reply within {self.timeout:g} s"
         return answers
 
     def _notice_gone(self, here: dict[int, OnlineNode], server_round: int) -> None:

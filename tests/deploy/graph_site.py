@@ -16,7 +16,7 @@ import numpy as np
 from apps.common.results import RunResult
 from sim.federation.graph.folder import ServerGraph
 from sim.federation.graph.rehearsal import GraphRehearsal
-from sim.processes import descendants, free_port
+from sim.processes import descendants, flower_environment, free_port
 
 from .site import Submitted, processes_of, trellis, until
 
@@ -99,7 +99,7 @@ class GraphSite:
         command = [sys.executable, "-m", "sim.supernode", "--insecure", "--superlink", address]
         command += ["--host", "127.0.0.1", "--port", str(free_port()), "--node-config", str(config)]
         with (home / "log").open("wb") as log:
-            environment = os.environ | {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
+            environment = flower_environment(home)
             node = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
             log_of = home / "log"
