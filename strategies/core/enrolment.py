@@ -30,6 +30,8 @@ ENROL = "query.enrol"
 _LONGEST_REASON = 1000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
+# Seconds for further nodes to answer once there are enough clients: of more, the first take part.
+_FOR_OTHERS = 10.0
 # Seconds between two lines that say for whom the run waits.
 TELL_EVERY = 5.0
 
@@ -130,7 +132,7 @@ def enrol(
         Where fewer can be enrolled; at once where waiting would not help. It names each and why.
     """
     asking = _Asking(grid, timeout, needed, opening)
-    began = told = time.monotonic()
+    began = told = complete = time.monotonic()
     look, next_look, pause = _FIRST_LOOK, began, _FIRST_PAUSE
     while True:
         now = time.monotonic()
@@ -146,6 +148,10 @@ def enrol(
         if not asking.waiting and (not to_come or taking_part + to_come < (least or needed)):
             break
         if now >= began + node_timeout and (enough or not asking.waiting):
+            break
+        if len(found.clients) < needed:
+            complete = now
+        elif now >= complete + _FOR_OTHERS:  # a node that hangs must not hold up the run
             break
         if now >= told + TELL_EVERY:
             told = now
