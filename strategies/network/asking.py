@@ -141,7 +141,7 @@ class Asking:
 
 def _read(content: RecordDict, asked: int) -> Reply:
     found = content.config_records["found"]
-    parts = [found[name] for name in ("letter", "board", "pulse")]
-    if not all(isinstance(part, bytes) for part in parts):
+    letter, board, pulse = (found[name] for name in ("letter", "board", "pulse"))
+    if not (isinstance(letter, bytes) and isinstance(board, bytes) and isinstance(pulse, bytes)):
         raise BadMessage("something else than a letter and greetings")
-    return Reply(*parts, asked)  # type: ignore[arg-type]
+    return Reply(letter, board, pulse, asked)
