@@ -129,14 +129,14 @@ def start(study, settings, out, *, stop_in_round=None, resume=False, monkeypatch
     ]
     client_app = apps.client_app
     if stop_in_round is not None:
+        asked = set()  # in that round, whoever is drawn
 
         class Dying(type(apps.client_app)):
             def __call__(self, message, context):
-                if (
-                    message.metadata.group_id == str(stop_in_round)
-                    and context.node_config["partition-id"] == 1
-                ):
-                    raise KeyboardInterrupt
+                if message.metadata.group_id == str(stop_in_round):
+                    asked.add(context.node_config["partition-id"])
+                    if len(asked) > 1:
+                        raise KeyboardInterrupt
                 return super().__call__(message, context)
 
         client_app = Dying()
