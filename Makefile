@@ -1,6 +1,7 @@
 # make run    install into .venv, run every study on built-in data, write results/index.html
 # make test   install into .venv, then ruff, mypy and all tests (WORKERS=n processes)
 # make test-deploy   whole federations on loopback: start, use, kill, stop (slow)
+# make test-graph    three SuperLinks in a line on loopback: the same (very slow)
 # make bench  side-by-side benchmarks (ONLY=name for one), writes benchmarks/results.json
 # make paper  the papers' figures and tables
 # make lock   resolve and pin every version anew
@@ -19,7 +20,7 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: install run test test-deploy lint bench paper lock clean
+.PHONY: install run test test-deploy test-graph lint bench paper lock clean
 
 install: $(INSTALLED)
 
@@ -43,7 +44,10 @@ test: lint
 
 # One after the other: each starts several processes, and waits for them.
 test-deploy: install
-	$(BIN)/python -m pytest -m deploy tests/deploy
+	$(BIN)/python -m pytest -m deploy tests/deploy --ignore-glob='*/test_graph*.py'
+
+test-graph: install
+	$(BIN)/python -m pytest -m deploy tests/deploy/test_graph.py tests/deploy/test_graph_kit.py
 
 bench: install
 	$(BIN)/python -m benchmarks $(ONLY)

@@ -49,7 +49,7 @@ log = logging.getLogger("trellis.network")
 
 PULSE = b"alive"
 _LONGEST_WAIT = 20.0  # seconds that a bridge waits at a time
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25  # a look at a SuperLink costs it some milliseconds
 
 
 @dataclass

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +87,23 @@ class GraphSite:
         """End what still follows a run."""
         for run in self._submitted:
             run.kill()
+
+    @contextmanager
+    def cut(self, one: str, other: str) -> Iterator[None]:
+        """Let nothing pass between two servers: their bridges to each other stand still."""
+        bridges = [
+            self.rehearsal.servers[one].processes()[f"bridge-to-{other}"],
+            self.rehearsal.servers[other].processes()[f"bridge-to-{one}"],
+        ]
+        frozen = descendants(set(bridges))
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in frozen:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     @contextmanager
     def false_bridge(self, of: int, at: str, spool: Path) -> Iterator[None]:
