@@ -17,6 +17,7 @@ from apps.common.results import RunResult
 from sim.federation.graph.folder import ServerGraph
 from sim.federation.graph.rehearsal import GraphRehearsal
 from sim.processes import descendants, flower_environment, free_port
+from strategies.network.spool import Spool
 
 from .site import Submitted, processes_of, trellis, until
 
@@ -60,6 +61,19 @@ class GraphSite:
         run = Submitted([str(self.folder), study, *given], output, place)
         self._submitted.append(run)
         return run
+
+    def name(self, run: Submitted) -> str:
+        """Return what all servers know a run by."""
+        return run.wait_for(r"run (\S+-[0-9a-f]{8}) was submitted")[1]
+
+    def spool(self, run: Submitted, server: str) -> Spool:
+        """Return a server's letters of a run."""
+        return Spool(self.graph.own(server) / "spool", self.name(run))
+
+    def in_round(self, run: Submitted, server: str, number: int) -> None:
+        """Wait until a server has told its neighbours of a round."""
+        spool = self.spool(run, server)
+        until(lambda: spool.told >= number, lambda: f"{server} is in round {spool.told}")
 
     def results(self, run: Submitted) -> list[RunResult]:
         """Return what every server left."""

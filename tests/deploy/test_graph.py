@@ -38,9 +38,7 @@ def test_without_noise_it_is_to_the_bit_what_logical_servers_learn(line: GraphSi
     false = tmp_path / "false-spool"
     with line.false_bridge(0, "server-1", false):
         run = line.submit("server-graph", "plain", **settings)
-        name = run.wait_for(r"run (server-graph-\S+) was submitted")[1]
-        real = Spool(line.graph.own("server-0") / "spool", name)
-        forged = Spool(false, name)
+        real, forged = line.spool(run, "server-0"), Spool(false, line.name(run))
         letter = until(lambda: real.take(1, 1, "", 0.0).letter, lambda: "no letter of round 1")
         for number in range(2, 6):
             forged.put(1, number, letter)  # an old one in the place of a new one
@@ -84,7 +82,7 @@ def test_cluster_admm_is_to_the_bit_what_logical_servers_learn(line: GraphSite, 
 def test_when_the_middle_server_is_killed_the_others_go_on_with_the_right_weights(line: GraphSite):
     settings = {**PLAIN, "method": "none", "sigma": 0.0, "rounds": 7}
     run = line.submit("server-graph", "killed", "--server-timeout", TIMEOUT, **settings)
-    run.wait_for(r"server-1: .*round 3: \d+ clients answered")
+    line.in_round(run, "server-1", 3)
     line.kill_server("server-1")
     try:
         run.end(code=1)  # as one of the three did not complete
@@ -110,7 +108,7 @@ def test_when_the_middle_server_is_killed_the_others_go_on_with_the_right_weight
 def test_a_killed_server_comes_back_with_its_checkpoint_and_is_taken_in(line: GraphSite):
     settings = {**PLAIN, "method": "none", "sigma": 0.0, "rounds": 24, "step": 0.02}
     run = line.submit("server-graph", "back", "--server-timeout", TIMEOUT, **settings)
-    run.wait_for(r"server-1: .*round 2: \d+ clients answered")
+    line.in_round(run, "server-1", 2)
     line.kill_server("server-1")
     line.up("--only", "server-1")
     back = line.submit("server-graph", "back", "--only", "server-1")
@@ -134,7 +132,7 @@ def test_a_killed_server_comes_back_with_its_checkpoint_and_is_taken_in(line: Gr
 def test_a_link_that_is_cut_mends(line: GraphSite):
     settings = {**PLAIN, "method": "none", "sigma": 0.0, "rounds": 20, "step": 0.02}
     run = line.submit("server-graph", "cut", "--server-timeout", TIMEOUT, **settings)
-    run.wait_for(r"server-1: .*round 2: \\d+ clients answered")
+    line.in_round(run, "server-1", 2)
     with line.cut("server-0", "server-1"):
         run.wait_for(r"server-0: .*server-1 gone: no sign of life")
         run.wait_for(r"server-1: .*server-0 gone: no sign of life")
