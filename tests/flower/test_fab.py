@@ -23,7 +23,7 @@ LEFT_OUT = (
     "apps/*/owner/predict.py", "apps/common/private/using.py",
 )  # fmt: skip
 # Flower refuses bundles above 10 MB; every device gets this one for every run.
-MOST_BYTES = 2_000_000
+MOST_BYTES = 2_200_000
 # What a fresh clone does not have.
 MADE_HERE = shutil.ignore_patterns(
     ".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "*.fab",
