@@ -26,6 +26,7 @@ class Board:
     identity : this server's key, and by what it knows the others
     run : the name of the run
     terms : digest of the settings that all servers must share
+    epoch : of this start, later than that of any before; 0 takes the time
 
     Attributes
     ----------
@@ -35,10 +36,10 @@ class Board:
         down has left may be of a run that was resumed since then with more rounds
     """
 
-    def __init__(self, identity: Identity, run: str, terms: str) -> None:
+    def __init__(self, identity: Identity, run: str, terms: str, epoch: int = 0) -> None:
         self.identity, self.terms = identity, terms
         self.session = b"graph of servers " + run.encode()
-        self.seals = Seals(identity.server, time.time_ns(), self.session)
+        self.seals = Seals(identity.server, epoch or time.time_ns(), self.session)
         self.greetings: dict[int, Greeting] = {}
         self.strange: dict[int, int] = {}
         self._signed: dict[int, bytes] = {}

@@ -98,11 +98,11 @@ class Bridges:
         self.on_gone: Callable[[int], None] = lambda server: None
         self.on_join: Callable[[int], None] = lambda server: None
         identity = Identity.load(place.folder, place.server, graph.servers)
-        self.board = Board(identity, place.run, place.terms)
+        self.spool = Spool(place.folder / "spool", place.run)
+        self.board = Board(identity, place.run, place.terms, self.spool.new_epoch())
         self.links = Links(graph, place.server, self.board.seals.epoch)
         self.seen = Seen(self.board.names, place.server, self.links.neighbours)
         self.quiet = Quiet(place.server, graph.servers)
-        self.spool = Spool(place.folder / "spool", place.run)
         self.asking = Asking(place, self._take, self._refused)
         self.near: dict[int, Neighbour] = {p: Neighbour() for p in self.links.neighbours}
         self._last: Mapping[int, Letter] = {}

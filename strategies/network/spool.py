@@ -6,6 +6,7 @@ learns how many there are.
 
     SPOOL/RUN/board            the greetings that the server knows
     SPOOL/RUN/P/ROUND.letter   the letter of a round to server P
+    SPOOL/RUN/epoch            when the server last started
     SPOOL/RUN/told             the last round that the server has told, before it did
     SPOOL/RUN/P/pulse          that the server lives, sealed for P, every second
 
@@ -26,7 +27,7 @@ from pathlib import Path
 
 KEPT = 4
 NEWEST, NO_LETTER = -2, -1  # in place of a round
-_BOARD, _LETTER, _PULSE, _TOLD = "board", ".letter", "pulse", "told"
+_BOARD, _LETTER, _PULSE, _TOLD, _EPOCH = "board", ".letter", "pulse", "told", "epoch"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 
 
@@ -91,7 +92,13 @@ class Spool:
 
     def about_to_tell(self, number: int) -> None:
         """Note that letters of a round come next, so that it is never told a second time."""
-        _write(self.folder / _TOLD, str(number).encode())
+        _write(self.folder / _TOLD, str(number).encode(), lasting=True)
+
+    def new_epoch(self) -> int:
+        """Return the time of this start, or a little more where the clock was set back."""
+        epoch = max(time.time_ns(), int(_read(self.folder / _EPOCH) or 0) + 1)
+        _write(self.folder / _EPOCH, str(epoch).encode(), lasting=True)
+        return epoch
 
     def put_pulse(self, receiver: int, data: bytes) -> None:
         """Let a server see that this one lives."""
@@ -153,12 +160,16 @@ def _make(folder: Path) -> None:
         folder.mkdir(exist_ok=True, mode=0o700)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, lasting: bool = False) -> None:
+    """Write a file whole or not at all; ``lasting`` makes it outlive a power cut."""
     _make(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

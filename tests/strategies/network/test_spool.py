@@ -174,3 +174,18 @@ def test_every_folder_and_file_is_the_owners_alone(tmp_path, first):
     for path in (tmp_path / "not yet").rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_round_is_noted_before_it_is_told_and_a_start_is_later_than_the_one_before(
+    tmp_path, monkeypatch
+):
+    spool = Spool(tmp_path, "run")
+    assert spool.told == 0
+    spool.about_to_tell(7)
+    first = spool.new_epoch()
+    spool.clear()
+    again = Spool(tmp_path, "run")
+    assert again.told == 7
+    monkeypatch.setattr("strategies.network.spool.time.time_ns", lambda: 5)  # the clock set back
+    assert again.new_epoch() == first + 1
+    assert Spool(tmp_path, "another run").told == 0
