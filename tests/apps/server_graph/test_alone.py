@@ -5,6 +5,7 @@ Each server is a thread with a grid of its own, joined by bridges; see `tests.gr
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 
@@ -517,3 +518,16 @@ def test_a_masked_message_for_a_sum_that_is_none_is_left_out(tmp_path, monkeypat
     assert "sent no usable model: left out" in events(results[1])
     assert results[1].arrays["link_rounds"].max() == 0
     assert results[0].arrays["link_rounds"][-1].tolist() == [6]
+
+
+def test_a_round_that_was_told_is_not_told_again_whatever_was_kept(tmp_path):
+    """Told again with another model under the same noise, the difference would be in the clear."""
+    chosen = settings("path", 3, method="hybrid", sigma=0.1, rounds=4)
+    before = graph(chosen, tmp_path)
+    before.run()
+    for server in range(3):
+        shutil.rmtree(tmp_path / "out" / str(server) / "checkpoint")  # none of it was kept
+    results = before.run(resume=True, **{"server-graph.rounds": 6})
+    for result in results:
+        assert [row["round"] for row in result.metrics] == [5.0, 6.0]
+        assert result.arrays["link_rounds"].min() == 5
