@@ -95,7 +95,7 @@ def _fill(
         "centroid": strategy.result_centroid(),
         "combination": np.array(graph.weights),
         "homes": strategy.homes_in(last),
-        "alive": up,
+        "alive": strategy.running(last),
     }
     if len(strategy.own) == len(strategy.clients):
         # Simulated clients only: gathered for evaluation.

@@ -130,7 +130,7 @@ def _fill(result: RunResult, config: ServerGraphConfig, seed: int, strategy: Ser
         "centroid": strategy.centroid(last),
         "combination": np.array(graph.weights),
         "homes": strategy.homes_in(last),
-        "alive": strategy.up(last),
+        "alive": strategy.running(last),
     }
     truth = truth_of(config, seed, strategy)
     if truth is not None:

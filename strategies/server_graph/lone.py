@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privacy.secagg.errors import BadMessage
 from strategies.network.bridges import Bridges
@@ -38,6 +39,13 @@ class LonePost(Post):
         super().__init__()
         self.mail, self.own = mail, mail.own
         self._me = mail.place.server
+
+    def running(self) -> NDArray[np.bool_]:
+        """Return which servers (P,) run, for all that is known here: all but lost neighbours."""
+        found = np.ones(self.mail.graph.servers, dtype=bool)
+        for p, near in self.mail.near.items():
+            found[p] = near.ended or p in self.mail.links.counted
+        return found
 
     def exchange(
         self,

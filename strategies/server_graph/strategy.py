@@ -165,6 +165,10 @@ class ServerGraph(StudyStrategy[Vector]):
             found[np.arange(len(found)) != self.alone] = np.nan
         return found
 
+    def running(self, server_round: int) -> NDArray[np.bool_]:
+        """Return which servers (P,) run, as far as it is known here."""
+        return self.post.running() if isinstance(self.post, LonePost) else self.up(server_round)
+
     def greeting(self) -> tuple[bytes, dict[str, Any]]:
         """Return this server's key for masks."""
         if self.alone is None:
