@@ -107,9 +107,9 @@ class Submitted:
         """Wait until a round is under way: the one before it has been told."""
         self.wait_for(rf"round {number - 1}: \d+ clients answered")
 
-    def end(self, code: int = 0) -> str:
+    def end(self, code: int = 0, patience: float = PATIENCE) -> str:
         """Wait for the end; return all that the operator has seen."""
-        found = self.process.wait(timeout=PATIENCE)
+        found = self.process.wait(timeout=patience)
         assert found == code, self.text[-6000:]
         return self.text
 
