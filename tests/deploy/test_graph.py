@@ -151,7 +151,7 @@ def test_a_link_that_is_cut_mends(line: GraphSite):
 
 
 def test_out_of_step_it_comes_to_the_same_optimum(line: GraphSite):
-    settings = {**ADMM, "rho": 2.5, "rounds": 48}
+    settings = {**ADMM, "rho": 2.5, "rounds": 68}
     there = run_here("cluster-admm", {**settings, **LINE, "rounds": 600}, data=line.data)
     optimum = there.arrays["models"][0]
     run = line.submit("cluster-admm", "late", "--max-staleness", 2, **settings)
