@@ -32,7 +32,7 @@ def run_config(folder, **more):
 def test_a_place_is_what_the_run_config_says(folder):
     place = place_of(run_config(folder, max_staleness=2, server_timeout=7), CONFIG, 5)
     assert (place.server, place.folder, place.run) == (1, folder, "a run")
-    assert (place.max_staleness, place.timeout, place.greeting_timeout) == (2, 7.0, 11.0)
+    assert (place.max_staleness, place.timeout, place.greeting_timeout) == (2, 7.0, 22.0)
     assert place.terms == terms(CONFIG, 5, 2)
 
 
