@@ -99,7 +99,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
         super().__init__(*args, **kwargs)
         self.task = task
         self.mailbox = Mailbox(task.topology.servers) if mailbox is None else mailbox
-        self.alone = isinstance(self.mailbox, Bridges)
+        self.alone = len(self.mailbox.own) < task.topology.servers
         if isinstance(self.mailbox, Bridges):
             self.network = GraphMember(self.mailbox)
             self.mailbox.on_gone = lambda neighbour: self._lone.drop(neighbour)
