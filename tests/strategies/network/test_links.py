@@ -61,8 +61,17 @@ def is_sound(A):
     np.testing.assert_array_equal(A, A.T)
 
 
+@pytest.fixture(autouse=True)
+def _few_words():
+    """Leave out the warnings that survivors fall apart: there are thousands of them here."""
+    topology_log = logging.getLogger("trellis.topology")
+    before = topology_log.level
+    topology_log.setLevel(logging.ERROR)
+    yield
+    topology_log.setLevel(before)
+
+
 def survivors(graph, dead):
-    logging.getLogger("trellis.topology").setLevel(logging.ERROR)
     up = [p for p in range(graph.servers) if p not in dead]
     return whole_matrix(graph.without(dead).weights, up, graph.servers)
 
