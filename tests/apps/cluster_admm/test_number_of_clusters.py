@@ -20,7 +20,7 @@ from tests.apps.cluster_admm.separated import APART, TINY, config_of, rows_with,
 
 
 def test_the_number_of_separated_clusters_is_chosen_and_trained_as_if_given():
-    settings = {**APART, "clusters": "auto:2-4", "rounds": 25, "sample": 6}
+    settings = {**APART, "clusters": "auto:2-4", "rounds": 40, "sample": 6}
     result, given = run(settings, 4), run({**settings, "clusters": "auto:3"}, 4)
     assert result.arrays["candidates"].tolist() == [2, 3, 4]
     assert result.headline["clusters"] == 3.0
@@ -29,11 +29,11 @@ def test_the_number_of_separated_clusters_is_chosen_and_trained_as_if_given():
     assert [result.headline[f"held-out-{q}"] for q in (2, 3, 4)] == losses.tolist()
     assert result.arrays["models"].tobytes() == given.arrays["models"].tobytes()
     assert result.arrays["clusters"].tobytes() == given.arrays["clusters"].tobytes()
-    assert len(result.metrics) == 4 * 25
+    assert len(result.metrics) == 4 * 40
     asked = rows_with(result, "held-out")
-    assert [row["round"] for row in asked] == [25.0, 50.0, 75.0]
+    assert [row["round"] for row in asked] == [40.0, 80.0, 120.0]
     assert [row["held-out"] for row in asked] == losses.tolist()
-    assert all(row["tau"] == 0.0 for row in result.metrics[:75])
+    assert all(row["tau"] == 0.0 for row in result.metrics[:120])
 
 
 def test_held_out_losses_are_those_of_samples_that_nobody_trained_with():
