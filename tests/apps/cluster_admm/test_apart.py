@@ -22,9 +22,18 @@ def graph(chosen, root, **options):
     return Graph("cluster-admm", chosen, root, seed=SEED, options={"report": False, **named})
 
 
-@pytest.mark.parametrize("mixing", ["paper", "exact"])
-def test_in_step_they_learn_to_the_bit_what_servers_in_one_process_learn(mixing, tmp_path):
-    chosen = {**EXACT, "mixing": mixing, "tau": 0.2, "rounds": 8}
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"mixing": "paper"},
+        {"mixing": "exact"},
+        {"mixing": "paper", "privacy": "paper"},
+        {"mixing": "paper", "privacy": "sound", "release": "each"},
+    ],
+    ids=lambda more: "-".join(more.values()),
+)
+def test_in_step_they_learn_to_the_bit_what_servers_in_one_process_learn(more, tmp_path):
+    chosen = {**EXACT, **more, "tau": 0.2, "rounds": 8}
     here = apps.run("cluster-admm", chosen, seed=SEED)
     results = graph(chosen, tmp_path).run()
     assert own_rows(results).tobytes() == here.arrays["models"].tobytes()
