@@ -24,6 +24,9 @@ PRIVACY_MODES = ("none", "paper", "sound")
 RELEASES = ("auto", "each", "sum")
 PLACES = ("auto", "server", "device")
 
+# A number that the study chooses by what the data is like; on the wire and in files the word.
+AUTO, AUTO_WORD = -1.0, "auto"
+
 # On a device, what refuses a class that the run config names and the owner does not. Elsewhere
 # None: in a simulation and on a server whoever names the class also starts the run.
 permit_name: ContextVar[Callable[[str, str], None] | None] = ContextVar("permit_name", default=None)
@@ -68,6 +71,8 @@ class StudyConfig:
     methods: ClassVar[tuple[str, ...]]
     # Settings that may name a class as package.module.Class.
     class_settings: ClassVar[tuple[str, ...]] = ()
+    # Numbers that may be the word auto: the study chooses them, and says what it chose.
+    auto_settings: ClassVar[tuple[str, ...]] = ()
 
     rounds: int = 50
     tolerance: float = 1e-4
@@ -237,14 +242,21 @@ class StudyConfig:
     def positive(self, name: str) -> None:
         """Refuse a value that is not a positive finite number."""
         value = getattr(self, name)
-        if not (value > 0 and math.isfinite(value)):
-            raise ConfigError(f"{_kebab(name)}={value}: must be > 0")
+        if not (value > 0 and math.isfinite(value)) and not self.is_auto(name):
+            raise ConfigError(f"{_kebab(name)}={value}: must be > 0{self._or_auto(name)}")
 
     def at_least(self, name: str, least: float) -> None:
         """Refuse a value below ``least`` or not finite."""
         value = getattr(self, name)
-        if not (value >= least and math.isfinite(value)):
-            raise ConfigError(f"{_kebab(name)}={value}: must be >= {least:g}")
+        if not (value >= least and math.isfinite(value)) and not self.is_auto(name):
+            raise ConfigError(f"{_kebab(name)}={value}: must be >= {least:g}{self._or_auto(name)}")
+
+    def is_auto(self, name: str) -> bool:
+        """Return whether a setting, by its name in Python, is left to the study."""
+        return name in self.auto_settings and getattr(self, name) == AUTO
+
+    def _or_auto(self, name: str) -> str:
+        return f", or {AUTO_WORD}" if name in self.auto_settings else ""
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> None:
         """Refuse a value that is not among ``allowed``."""
@@ -284,7 +296,11 @@ class StudyConfig:
                 close = difflib.get_close_matches(key, known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
                 raise ConfigError(f"{key}: unknown setting of {cls.study}; {hint}")
-            values[known[key].name] = _cast(key, value, str(known[key].type))
+            name = known[key].name
+            if value == AUTO_WORD and name in cls.auto_settings:
+                values[name] = AUTO
+            else:
+                values[name] = _cast(key, value, str(known[key].type))
         return cls(**values)
 
     @classmethod
@@ -298,7 +314,10 @@ class StudyConfig:
 
     def settings(self) -> dict[str, Scalar]:
         """Return every setting, kebab-case."""
-        return {_kebab(f.name): getattr(self, f.name) for f in fields(self)}
+        return {
+            _kebab(f.name): AUTO_WORD if self.is_auto(f.name) else getattr(self, f.name)
+            for f in fields(self)
+        }
 
     def run_config(self) -> dict[str, Scalar]:
         """Return every setting as it stands in a Flower run config."""

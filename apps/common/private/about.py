@@ -9,7 +9,6 @@ paths: pages are built as trees, and folders are named by the run's number.
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from typing import Any
 
 from flwr.app import Context
@@ -44,7 +43,7 @@ def asked_by(node: Node, context: Context) -> dict[str, Any]:
 
 def own_settings(config: StudyConfig) -> dict[str, Any]:
     """Return the settings of a run that are not the study's defaults."""
-    defaults = {field.name.rstrip("_").replace("_", "-"): field.default for field in fields(config)}
+    defaults = type(config)().settings()
     return {
         key: value[:_LONGEST] if isinstance(value, str) else value
         for key, value in config.settings().items()

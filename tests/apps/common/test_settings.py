@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import apps
-from apps.common.settings import ConfigError, config_class
+from apps.common.settings import ConfigError, StudyConfig, config_class
 from apps.consensus_graph.config import ConsensusGraphConfig
 
 ROOT = Path(__file__).parents[3]
@@ -133,3 +135,28 @@ def test_settings_round_trip_through_a_flower_run_config():
 def test_configs_cannot_be_changed():
     with pytest.raises(AttributeError):
         ConsensusGraphConfig().rho = 3.0  # type: ignore[misc]
+
+
+def test_a_number_may_be_left_to_the_study_by_a_word():
+    @dataclass(frozen=True, kw_only=True)
+    class Choosing(StudyConfig):
+        study: ClassVar[str] = "choosing"
+        methods: ClassVar[tuple[str, ...]] = ("only",)
+        auto_settings: ClassVar[tuple[str, ...]] = ("pace",)
+
+        method: str = "only"
+        pace: float = 1.0
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.positive("pace")
+
+    config = Choosing.from_settings({"pace": "auto"})
+    assert config.is_auto("pace")
+    assert config.settings()["pace"] == "auto"
+    assert Choosing.from_run_config(config.run_config()) == config
+    assert not Choosing().is_auto("pace")
+    with pytest.raises(ConfigError, match="or auto"):
+        Choosing(pace=0.0)
+    with pytest.raises(ConfigError, match="epsilon='auto': must be a number"):
+        Choosing.from_settings({"epsilon": "auto"})
