@@ -72,13 +72,14 @@ def refuse_to_resume(folder: Path, fixed: Mapping[str, Any]) -> None:
     Raises
     ------
     CheckpointError
-        Where there is no run, or one with other settings: names the first that differs.
+        Where the run had other settings: names the first that differs.
+    ConfigError
+        Where the folder holds no run, but files that one would write over.
     """
     before = _header(folder)
-    if before is None:
-        raise CheckpointError(
-            f"{folder} holds no run to go on with; leave resume out to begin one there"
-        )
+    if before is None:  # stopped before it wrote anything: it begins now
+        refuse_to_replace(folder)
+        return
     known = {**before.get("config", {}), **before}
     for key, value in fixed.items():
         if known.get(key) != value:
