@@ -337,10 +337,11 @@ def _too_few(found: Heard, needed: int, least: int, reasons: Sequence[str]) -> s
     if least and least < needed:
         told += f", clients-least={least} must be"
     advice = "" if least else "To go on without some, set clients-least"
-    if len(reasons) < 2:
-        return f"{told}. {''.join(reasons)}" + (f". {advice}" if advice else "")
     # A line for each: many files may be bad in many ways.
-    return "\n  ".join([f"{told}:", *reasons]) + (f"\n{advice}" if advice else "")
+    text = f"{told}. " + "\n  ".join(reasons)
+    if not advice:
+        return text
+    return f"{text}\n{advice}" if len(reasons) > 1 else f"{text}. {advice}"
 
 
 def _bridge_of(content: RecordDict) -> int | None:
