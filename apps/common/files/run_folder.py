@@ -42,8 +42,8 @@ def refuse_to_replace(folder: Path, *, force: bool = False) -> None:
     Raises
     ------
     ConfigError
-        Names the folder, what it holds and what to do. With ``force`` a run may be replaced;
-        files that are of no run may not.
+        Names the folder, what it holds and what to do. With ``force`` a run may be replaced, and
+        one that ended before its first round without; files that are of no run may not.
     """
     before = _header(folder)
     if before is None:
@@ -53,7 +53,7 @@ def refuse_to_replace(folder: Path, *, force: bool = False) -> None:
                 f"out={str(folder)!r}: holds {', '.join(found)}, which no run of Trellis left there"
                 " and this one would write over; choose another folder or move them away"
             )
-    elif not force:
+    elif not force and _has_begun(folder):
         raise ConfigError(
             f"out={str(folder)!r}: holds a run of {before.get('study')} ({before.get('status')}, "
             f"started {before.get('started')}). To go on with it use --resume, to delete it and "
@@ -80,7 +80,7 @@ def refuse_to_resume(folder: Path, fixed: Mapping[str, Any]) -> None:
     if before is None:  # stopped before it wrote anything: it begins now
         refuse_to_replace(folder)
         return
-    known = {**before.get("config", {}), **before}
+    known = before.get("config", {}) | {k: before.get(k) for k in ("study", "seed", "data")}
     for key, value in fixed.items():
         if known.get(key) != value:
             raise CheckpointError(
@@ -151,6 +151,12 @@ def _noted(folder: Path) -> list[str] | None:
         return (folder / WRITTEN).read_text().splitlines()
     except OSError:
         return None
+
+
+def _has_begun(folder: Path) -> bool:
+    """Return whether a run got as far as its first round: before that it has nothing to lose."""
+    kept = ("metrics.csv", "result.npz", "checkpoint/state.npz")
+    return any((folder / name).is_file() for name in kept)
 
 
 def _is_in(folder: Path, name: str) -> bool:
