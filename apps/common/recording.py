@@ -31,7 +31,8 @@ log = logging.getLogger("trellis.run")
 
 Config = TypeVar("Config", bound=StudyConfig)
 
-# A resumed run may go on for longer or more strictly; everything else must be as it was.
+# A resumed run may go on for longer, where its noise was not made for so many rounds, or more
+# strictly; everything else must be as it was.
 _MAY_DIFFER_ON_RESUME = ("rounds", "tolerance", "timeout", "clients-least", "enrol-timeout")
 _ENGINES = {"LocalGrid": "local", "InMemoryGrid": "flower"}
 
@@ -84,8 +85,8 @@ class StudyRun(Generic[Config]):
         checkpoint = None
         if self.folder is not None:
             fixed = {k: v for k, v in config.settings().items() if k not in _MAY_DIFFER_ON_RESUME}
-            if config.privacy == "paper":
-                fixed["rounds"] = config.rounds  # the budget is split over them
+            if config.divides_by_rounds:
+                fixed["rounds"] = config.rounds
             fixed |= {"study": config.study, "seed": seed, "data": self.data}
             if self.place is not None:
                 fixed |= {"server": self.place.server, "graph-run": self.place.run}

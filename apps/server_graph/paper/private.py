@@ -28,8 +28,8 @@ from ..data import Samples, synthetic_table
 from ..losses import loss_by_name
 from ..personal import personal_model
 from ..problem import minimiser
-from ..release import sound_epsilon
 from ..simulate import simulate
+from ..spending import sound_epsilon
 from ..truth import distances
 from .synthetic import decibel
 
@@ -49,6 +49,7 @@ CASES: dict[str, Settings] = {
     "no privacy, 400 rounds": {"method": "none", "rounds": 400},
     "sound, release=each, 400 rounds": {
         "privacy": "sound", "release": "each", "method": "hybrid", "clip": 1.0, "rounds": 400,
+        "sigma": 0.2, "epsilon": 2e5,
     },
     **{f"release=sum, epsilon {e:g}": {**WHOLE, "epsilon": e} for e in (3.0, 1.0, 0.3)},
     "release=sum, epsilon 1, 50 rounds": {**FEW, "epsilon": 1.0},

@@ -15,7 +15,8 @@ from apps.common.settings import ConfigError
 from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.losses import Logistic
 from apps.server_graph.problem import draw_batches, local_steps
-from apps.server_graph.release import NEIGHBOUR_LEARNS, paper_epsilon, sound_epsilon, statement
+from apps.server_graph.release import NEIGHBOUR_LEARNS, statement
+from apps.server_graph.spending import paper_epsilon, sound_epsilon
 from privacy.audit import audit
 from strategies.server_graph.exchange import HybridServer, neighbours
 

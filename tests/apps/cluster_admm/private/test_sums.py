@@ -55,7 +55,7 @@ def test_sound_means_sums_by_default_and_beats_learning_alone():
     config = ClusterAdmmConfig.from_settings(result.config)
     assert config.sums
     assert config.at_home
-    tables = client_tables(ClusterAdmmConfig(**{**config_of(result), "privacy": "none"}), 2)
+    tables = client_tables(ClusterAdmmConfig.from_settings({**result.config, "privacy": "none"}), 2)
     truth = synthetic_truth(config, 2)
     by_itself = nmsd(alone("ridge", tables, config.ridge), truth.models[truth.clusters])
     assert result.headline["nmsd-servers"] < by_itself - 3.0
