@@ -46,7 +46,8 @@ def main(grid: Grid, context: Context) -> None:
     if config.sums and run.place is None:
         _by_sums(run, grid)
         return
-    for note in [*chosen(config), *warnings(config, range(1, config.releases + 1))]:
+    run.result.notes += chosen(config)
+    for note in warnings(config, range(1, config.releases + 1)):
         run.result.notes.append(note)
         log.warning(note)
     strategy = build_strategy(config, run.seed, run.strategy_arguments(), run.place)

@@ -92,8 +92,8 @@ def _enrolled(
     strategy.first_model = start(loss_by_name(config.loss), len(clients[0].variables))
     graph = strategy.servers.topology
     releases = releases_in(config, graph)
-    notes = warnings(config, strategy.first_model.size, releases, simulated, apart)
-    for note in [*chosen(config, strategy.first_model.size, releases), *notes]:
+    result.notes += chosen(config, strategy.first_model.size, releases)
+    for note in warnings(config, strategy.first_model.size, releases, simulated, apart):
         log.warning(note)
         result.notes.append(note)
     log.info("servers: %s", graph.describe())

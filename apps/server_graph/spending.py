@@ -21,7 +21,8 @@ from .config import DEFAULT_SIGMA, ServerGraphConfig
 
 
 def paper_epsilon(config: ServerGraphConfig, server_round: int) -> float:
-    """Return Theorem 2's epsilon after a round."""
+    """Return Theorem 2's epsilon after a round; sigma is a number, see `settled`."""
+    _number(config)
     if config.sigma == 0.0 or config.clip == 0.0:
         return math.inf
     i = float(server_round)
@@ -31,7 +32,7 @@ def paper_epsilon(config: ServerGraphConfig, server_round: int) -> float:
 def sound_epsilon(
     config: ServerGraphConfig, server_round: int, size: int, releases: int = 1
 ) -> float:
-    """Return epsilon at ``delta`` of all rounds up to ``server_round``.
+    """Return epsilon at ``delta`` of all rounds up to ``server_round``; sigma is a number.
 
     Parameters
     ----------
@@ -39,6 +40,7 @@ def sound_epsilon(
     releases : messages a round with noise of their own: 1 for ``hybrid``, with ``iid`` as many as
         m has neighbours
     """
+    _number(config)
     if config.sigma == 0.0 or config.clip == 0.0:
         return math.inf
     i = float(server_round)
@@ -88,6 +90,11 @@ def _sigma_for(config: ServerGraphConfig, size: int, releases: int) -> float:
     squares = releases * i * (i + 1.0) * (2.0 * i + 1.0) / 6.0
     by_zcdp = math.sqrt(2.0 * zcdp_rho(config.epsilon, config.delta) / squares)
     return math.sqrt(2.0) * _moved(config, size) / max(pure, by_zcdp)
+
+
+def _number(config: ServerGraphConfig) -> None:
+    if config.is_auto("sigma"):
+        raise ValueError("sigma=auto: `settled` has the number")
 
 
 def _moved(config: ServerGraphConfig, size: int) -> float:

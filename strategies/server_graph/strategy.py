@@ -124,8 +124,8 @@ class ServerGraph(StudyStrategy[Vector]):
         if not self.first_model.size:
             self.first_model = np.zeros(len(clients[0].variables))
         if self._deviation is not None:
-            for server in self._exchange:
-                server.use_noise(self._deviation(self.first_model.size))
+            for party in self._exchange:
+                party.use_noise(self._deviation(self.first_model.size))
         self.homes = np.array([self._home(client) for client in clients], dtype=np.intp)
         self._homes.clear()
         here = range(count) if self.alone is None else [self.alone]

@@ -175,7 +175,10 @@ def privacy_sweep(
 ) -> None:
     """Draw the NMSD after 200 iterations over phi0 or zeta, with what is spent: Figs 6 and 7."""
     cells = list(itertools.product(values, (0.4, 0.0)))
-    jobs = [job("scheduled, noise", {key: value, "tau": tau}, TOLD_AT) for value, tau in cells]
+    jobs = [
+        job("scheduled, noise", {key: value, "tau": tau, "epsilon": NO_LIMIT}, TOLD_AT)
+        for value, tau in cells
+    ]
     found = dict(zip(cells, simulated(jobs, SEEDS, console, name), strict=True))
     rows: list[dict[str, Any]] = []
     for value in values:

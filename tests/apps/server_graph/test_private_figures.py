@@ -45,7 +45,8 @@ def test_the_table_has_every_case_and_nobody_spends_more_than_was_set(
         if "epsilon" in case:
             assert 0.8 * case["epsilon"] < float(rows[name]["epsilon"]) <= case["epsilon"]
         assert float(rows[name]["accuracy"]) > 0.8
-    assert float(rows["sound, release=each, 400 rounds"]["epsilon"]) > 100.0
+    assert float(rows["sound, release=each, sigma 0.2, 400 rounds"]["epsilon"]) > 100.0
+    assert float(rows["sound, release=each, epsilon 1, 400 rounds"]["epsilon"]) <= 1.0 + 1e-9
     assert float(rows[figures.OWN]["loss"]) < float(rows[figures.OWN_OF]["loss"])
 
 

@@ -64,10 +64,6 @@ def test_sound_means_sums_by_default_and_beats_learning_alone():
     assert len(result.metrics) == 5
 
 
-def config_of(result):
-    return {key.replace("-", "_"): value for key, value in result.config.items()}
-
-
 def test_the_run_is_what_its_arithmetic_without_messages_gives_but_for_the_noise():
     # With next to no noise both are the same.
     settings = {**SOME, "epsilon": 1e7, "exchanges": 2, "find-clips": False}
