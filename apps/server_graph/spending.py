@@ -19,12 +19,14 @@ from privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
 
 from .config import DEFAULT_SIGMA, ServerGraphConfig
 
+_PRIVATE_SIDE = 1.0 + 1e-12  # of rounding
+
 
 def paper_epsilon(config: ServerGraphConfig, server_round: int) -> float:
     """Return Theorem 2's epsilon after a round; sigma is a number, see `settled`."""
-    _number(config)
     if config.sigma == 0.0 or config.clip == 0.0:
         return math.inf
+    _number(config)
     i = float(server_round)
     return math.sqrt(2.0) * config.step * config.clip * (1.0 + i) * i / config.sigma
 
@@ -40,9 +42,9 @@ def sound_epsilon(
     releases : messages a round with noise of their own: 1 for ``hybrid``, with ``iid`` as many as
         m has neighbours
     """
-    _number(config)
     if config.sigma == 0.0 or config.clip == 0.0:
         return math.inf
+    _number(config)
     i = float(server_round)
     scale = config.sigma / math.sqrt(2.0)
     first = _moved(config, size) / scale  # epsilon_1; epsilon_j = j epsilon_1
@@ -84,12 +86,13 @@ def _sigma_for(config: ServerGraphConfig, size: int, releases: int) -> float:
     """Return the least sigma with which all rounds spend epsilon."""
     i = float(config.rounds)
     if config.privacy == "paper":
-        return math.sqrt(2.0) * config.step * config.clip * (1.0 + i) * i / config.epsilon
+        needed = math.sqrt(2.0) * config.step * config.clip * (1.0 + i) * i / config.epsilon
+        return needed * _PRIVATE_SIDE
     # epsilon_1 by either way of adding up; the larger is the less noise.
     pure = config.epsilon / (releases * i * (i + 1.0) / 2.0)
     squares = releases * i * (i + 1.0) * (2.0 * i + 1.0) / 6.0
     by_zcdp = math.sqrt(2.0 * zcdp_rho(config.epsilon, config.delta) / squares)
-    return math.sqrt(2.0) * _moved(config, size) / max(pure, by_zcdp)
+    return math.sqrt(2.0) * _moved(config, size) / max(pure, by_zcdp) * _PRIVATE_SIDE
 
 
 def _number(config: ServerGraphConfig) -> None:

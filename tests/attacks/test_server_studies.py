@@ -109,6 +109,7 @@ def test_whatever_the_scales_two_neighbours_answer_alike_within_their_noise(
         "clip-model": 10.0**W,
         "ridge": 10.0**ridge,
         "phi0": 10.0**phi,
+        "epsilon": 1e30,
     }
     X, y = hospital(20)
     v = 10.0**log_v * rng.standard_normal(3)
