@@ -39,7 +39,8 @@ log = logging.getLogger("trellis.run")
 
 Config = TypeVar("Config", bound=StudyConfig)
 
-# A resumed run may go on for longer or more strictly; everything else must be as it was.
+# A resumed run may go on for longer, where its noise was not made for so many rounds, or more
+# strictly; everything else must be as it was.
 _MAY_DIFFER_ON_RESUME = ("rounds", "tolerance", "timeout", "clients-least", "enrol-timeout")
 _ENGINES = {"LocalGrid": "local", "InMemoryGrid": "flower"}
 
@@ -120,8 +121,8 @@ class StudyRun(Generic[Config]):
         """Return what must be as it was for a run to be resumed."""
         config = self.config
         fixed = {k: v for k, v in config.settings().items() if k not in _MAY_DIFFER_ON_RESUME}
-        if config.privacy == "paper":
-            fixed["rounds"] = config.rounds  # the budget is split over them
+        if config.divides_by_rounds:
+            fixed["rounds"] = config.rounds
         return fixed | {"study": config.study, "seed": self.seed, "data": self.data}
 
     @contextmanager
