@@ -194,8 +194,11 @@ def test_blocks_are_rendered_in_place_and_in_order():
 @pytest.mark.parametrize(
     ("package", "message"),
     [
-        ("jinja2", "reports need jinja2: pip install '.[laptop]'"),
-        ("matplotlib", "figures need matplotlib: pip install '.[laptop]'"),
+        ("jinja2", "reports need jinja2: pip install '.[laptop]' in a clone of the project"),
+        (
+            "matplotlib",
+            "figures need matplotlib: pip install '.[laptop]' in a clone of the project",
+        ),
     ],
 )
 def test_a_run_without_the_packages_says_what_to_install(
