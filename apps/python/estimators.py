@@ -190,7 +190,7 @@ class JointGraphicalLasso(BaseEstimator):  # type: ignore[misc]
         tables, self.groups_ = self._split(X, groups, reset=True)
         for label, table in zip(self.groups_, tables, strict=True):
             if len(table) < 2:
-                raise ValueError(f"group {label!r} has 1 sample; two are needed at least")
+                raise ValueError(f"group {str(label)!r} has 1 sample; two are needed at least")
         found = np.array([correlation(table, self.correlation) for table in tables])
         whole = np.array([to_positive_semidefinite(matrix)[0] for matrix in found])
         solution = solve_joint(
@@ -259,7 +259,7 @@ class JointGraphicalLasso(BaseEstimator):  # type: ignore[misc]
             dtype=np.float64,
             reset=reset,
             ensure_min_samples=2 if reset else 1,
-            ensure_min_features=2,
+            ensure_min_features=2 if reset else 1,
         )
         if groups is None:
             if not reset and len(self.groups_) > 1:
@@ -276,7 +276,7 @@ class JointGraphicalLasso(BaseEstimator):  # type: ignore[misc]
         if not places.size:
             told = ", ".join(str(known) for known in self.groups_)
             raise ValueError(
-                f"group {label!r}: was not there when the model was fitted; {told} were"
+                f"group {str(label)!r}: was not there when the model was fitted; {told} were"
             )
         return int(places[0])
 

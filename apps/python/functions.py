@@ -328,6 +328,8 @@ what the other sent
                 f"secure_sum: client {name!r} has shape {array.shape}, client {first!r} "
                 f"{arrays[first].shape}; all need one shape"
             )
+        if not np.all(np.isfinite(array)):
+            raise ValueError(f"secure_sum: client {name!r} has entries that are not finite")
     from .secure import play
 
     total = play(list(arrays), [array.reshape(-1) for array in arrays.values()], fraction_bits)

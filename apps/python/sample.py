@@ -6,7 +6,6 @@ import csv
 import io
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import apps
 from apps.common.results import write_atomically
 from apps.common.settings import ConfigError, StudyConfig, config_class
+from strategies.core.rules import FEWEST
 
 from .run import merged_settings
 
@@ -88,10 +88,12 @@ def sample_config(study: str, clients: int | None, settings: Mapping[str, Any]) 
     wanted, kind = dict(settings), config_class(study)
     if clients is not None:
         wanted["clients"] = clients
-    names = {field.name for field in fields(kind)}
-    count = int(wanted.get("clients", kind.clients))
-    if "servers" in names and "servers" not in wanted and count < kind.from_settings({}).servers:  # type: ignore[attr-defined]
-        wanted["servers"] = max(1, count // 2)
+    servers = getattr(kind.from_settings({}), "servers", None)
+    if servers is not None and "servers" not in wanted:
+        # A server's sum over fewer clients would tell one of them the others' models.
+        most = int(wanted.get("clients", kind.clients)) // FEWEST
+        if most < servers:
+            wanted = {"topology": "ring", **wanted, "servers": max(1, most)}
     return kind.from_settings(wanted)
 
 

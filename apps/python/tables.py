@@ -153,7 +153,8 @@ def _frame(where: str, frame: Any) -> tuple[NDArray[np.float64], tuple[str, ...]
 
 
 def _array(where: str, given: Any) -> NDArray[np.float64]:
-    X = np.asarray(given)
+    tabular = isinstance(given, list) or hasattr(given, "__array__")
+    X = np.asarray(given) if tabular else np.zeros(0, dtype=object)
     if X.dtype.kind not in "fiub" and X.ndim != 2:
         raise DataError(
             f"{where}: {type(given).__name__} is no table; give a DataFrame or an array of numbers "

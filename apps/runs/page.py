@@ -122,7 +122,9 @@ def _pictures(comparison: Comparison) -> list[Block]:
     if not names or len(comparison.runs) > _DRAWN_RUNS:
         return []
     graphs = [named_graphs(result)[names[0]]() for result in comparison.results]
-    if any(len(graph.nodes) > _DRAWN_NODES or not len(graph.pairs) for graph in graphs):
+    if max(len(graph.nodes) for graph in graphs) > _DRAWN_NODES:
+        return []
+    if not any(len(graph.pairs) for graph in graphs):
         return []
     common = set.intersection(*(_ends(graph) for graph in graphs))
     figures = [
