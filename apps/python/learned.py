@@ -117,7 +117,7 @@ class LearnedGraph(_networkx.Graph):  # type: ignore[misc,name-defined]
             ax = pyplot.figure(figsize=(4.8, 4.8)).add_subplot()
         weights, positive = self._drawn()
         draw_graph(ax, weights, [str(node) for node in self.nodes], positive)
-        ax.set_title(plain(str(self.name)))
+        ax.set_title(plain(str(self.name)), pad=18.0)  # above the names around
         return ax
 
     def _drawn(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
