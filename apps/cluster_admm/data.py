@@ -35,6 +35,7 @@ from .config import ONE_TASK, ClusterAdmmConfig
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
 
+TARGETS = True  # a client's data has targets beside its columns
 UNKNOWN = -1
 
 

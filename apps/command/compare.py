@@ -16,6 +16,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser("compare", help="put runs side by side")
     command.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="a run's folder")
     command.add_argument("--csv", type=Path, metavar="FILE", help="write the table here, too")
+    command.add_argument("--html", type=Path, metavar="FILE", help="write a page with all of it")
     command.set_defaults(act=act)
 
 
@@ -30,9 +31,10 @@ def act(options: argparse.Namespace, console: Console) -> None:
         _show(console, "What differs", found.runs, found.settings)
     else:
         console.print("The runs have the same settings.")
-    if options.csv is not None:
-        write_atomically(options.csv, found.csv().encode())
-        console.print(f"written: {options.csv}", soft_wrap=True)
+    for path, make in ((options.csv, found.csv), (options.html, found.html)):
+        if path is not None:
+            write_atomically(path, make().encode())
+            console.print(f"written: {path}", soft_wrap=True)
 
 
 def _show(

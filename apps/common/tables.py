@@ -33,6 +33,10 @@ from apps.common.files.dialect import (
 log = logging.getLogger("trellis.device")
 
 SUFFIXES = (".csv", ".npz")
+# The order of the clients of a folder, a file's name a line; without it files are sorted.
+ORDER = "order.txt"
+# How a folder is called that was written for data given in Python: it is gone after its run.
+IN_MEMORY = "in-memory-"
 # What tells a data set of graphs, in the formats of TUDataset and Planetoid.
 GRAPH_FILES = ("*_A.txt", "ind.*.graph")
 
@@ -64,8 +68,13 @@ class Table:
 
 
 def client_files(folder: Path) -> list[Path]:
-    """Return the data files of a folder, one a client, in sorted order."""
+    """Return the data files of a folder, one a client: sorted, or in the order of ``order.txt``."""
     if not folder.is_dir():
+        if given_in_memory(folder):
+            raise DataError(
+                f"{folder}: the data of this run was given in Python and is not kept; go on with "
+                "trellis.run(..., data=..., resume=True), the same data given again"
+            )
         raise DataError(f"{folder}: no such folder; --data takes a folder with one file a client")
     files = _data_files(folder)
     if not files:
@@ -95,9 +104,31 @@ def client_sources(folder: Path) -> list[Path]:
     return client_files(folder)
 
 
+def given_in_memory(data: str | Path) -> bool:
+    """Return whether a run's data was given in Python, and not as a folder."""
+    return Path(data).name.startswith(IN_MEMORY)
+
+
 def _data_files(folder: Path) -> list[Path]:
     files = sorted(f for f in folder.iterdir() if f.suffix in SUFFIXES and f.is_file())
-    return [f for f in files if f.name != "assignment.csv"]
+    files = [f for f in files if f.name != "assignment.csv"]
+    order = folder / ORDER
+    return _ordered(files, order) if order.is_file() else files
+
+
+def _ordered(files: list[Path], order: Path) -> list[Path]:
+    """Return the files in the order of a list of their names, which must have each of them once."""
+    try:
+        names = [line for line in order.read_text(encoding="utf-8").split("\n") if line]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{order}: cannot be read ({error})") from None
+    known = {file.name: file for file in files}
+    if len(names) != len(known) or set(names) != set(known):
+        wrong = [f"{name!r} is no file beside it" for name in names if name not in known]
+        wrong += [f"{name!r} stands there twice" for name in names if names.count(name) > 1]
+        wrong += [f"{name!r} is missing" for name in known if name not in names]
+        raise DataError(f"{order}: {wrong[0]}; name every client's file once")
+    return [known[name] for name in names]
 
 
 def read_table(path: Path) -> Table:

@@ -26,6 +26,7 @@ __all__ = [
     "PALETTE",
     "circle",
     "curves",
+    "draw_graph",
     "heat_map",
     "heat_maps",
     "level",
@@ -112,26 +113,47 @@ def two_colour_graph(
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
+    figure = Figure(figsize=(4.4, 4.6))
+    axes = figure.add_subplot()
+    common = np.ones(weights.shape, dtype=bool) if shared is None else np.asarray(shared, bool)
+    chosen, total = draw_graph(axes, weights, names, common, positions, threshold, max_edges)
+    drawn = edges(weights, threshold)
+    handles = []
+    for mask, colour, name in ((~common, PRIVATE, legend[1]), (common, SHARED, legend[0])):
+        if name and (shared is not None or colour == SHARED):
+            text = plain(f"{name} ({np.count_nonzero(drawn & mask):,})")
+            handles.append(Line2D([], [], color=colour, linewidth=2.2, label=text))
+    if title:
+        figure.suptitle(plain(title), x=0.02, ha="left", fontsize=10, fontweight="bold")
+    figure.legend(handles=handles[::-1], loc="outside lower center", ncols=2, fontsize=8.5)
+    if chosen < total:
+        note = f"the {chosen:,} strongest of {total:,} edges are drawn"
+        axes.text(0.0, 1.0, note, transform=axes.transAxes, fontsize=8, color=QUIET, va="top")
+    return figure
+
+
+def draw_graph(
+    axes: Axes,
+    weights: Vector,
+    names: Sequence[str],
+    shared: NDArray[np.bool_],
+    positions: Matrix | None = None,
+    threshold: float = 0.0,
+    max_edges: int = DRAWN_EDGES,
+) -> tuple[int, int]:
+    """Draw a graph on axes, as `two_colour_graph`; return how many edges of how many were drawn."""
     d = len(names)
     on_circle = positions is None and d <= LABELLED_NODES
     if positions is None:
         positions = circle(d) if on_circle else spring(weights, d, threshold)
-    common = np.ones(weights.shape, dtype=bool) if shared is None else np.asarray(shared, bool)
     chosen, total = _strongest(weights, threshold, max_edges)
-    figure = Figure(figsize=(4.4, 4.6))
-    axes = figure.add_subplot()
     ends = np.stack([index[chosen] for index in np.triu_indices(d, 1)], axis=1)
     relative = np.abs(weights[chosen]) / np.max(np.abs(weights), initial=1e-300)
-    drawn = edges(weights, threshold)
     # Many lines must be thin ones, or they hide each other.
     thin = float(np.clip(np.sqrt(100.0 / max(chosen.size, 1)), 0.25, 1.0))
-    handles = []
-    for mask, colour, name in ((~common, PRIVATE, legend[1]), (common, SHARED, legend[0])):
+    for mask, colour in ((~shared, PRIVATE), (shared, SHARED)):
         group = mask[chosen]
         _draw_edges(axes, positions[ends[group]], relative[group], colour, thin)
-        if name and (shared is not None or colour == SHARED):
-            text = plain(f"{name} ({np.count_nonzero(drawn & mask):,})")
-            handles.append(Line2D([], [], color=colour, linewidth=2.2, label=text))
     axes.scatter(
         positions[:, 0],
         positions[:, 1],
@@ -145,13 +167,7 @@ def two_colour_graph(
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.06)
     axes.set_axis_off()
-    if title:
-        figure.suptitle(plain(title), x=0.02, ha="left", fontsize=10, fontweight="bold")
-    figure.legend(handles=handles[::-1], loc="outside lower center", ncols=2, fontsize=8.5)
-    if chosen.size < total:
-        note = f"the {chosen.size:,} strongest of {total:,} edges are drawn"
-        axes.text(0.0, 1.0, note, transform=axes.transAxes, fontsize=8, color=QUIET, va="top")
-    return figure
+    return int(chosen.size), total
 
 
 @style()

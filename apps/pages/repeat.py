@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from apps.common.results import RunResult
+from apps.common.tables import given_in_memory
 from apps.pages.page import Block, Code, Heading, Link, Paragraph, Section, Table
 from apps.pages.wording import size
 
@@ -17,6 +18,11 @@ _FILES = {
     "result.npz": "the learned arrays",
     "report.html": "this report",
 }
+_IN_MEMORY = (
+    "The clients' data was given in Python and is not kept. Give trellis.run the same data again, "
+    "or write one file per client into a folder of your own and name it in the place of the one "
+    "that these commands name, which is gone."
+)
 _LINKED_FILES = 12  # a longer list of graphs is better seen in the folder itself
 
 
@@ -51,7 +57,10 @@ def flower_command(result: RunResult) -> str:
 
 def repeat_section(result: RunResult, folder: Path) -> Section:
     """Return the section on how to repeat the run whose files stand in ``folder``."""
-    blocks: list[Block] = [
+    blocks: list[Block] = []
+    if result.data and given_in_memory(result.data):
+        blocks.append(Paragraph(_IN_MEMORY))
+    blocks += [
         Paragraph("One seed, one result. The command that repeats this run:"),
         Code(command(result)),
         Paragraph("The same in Flower's own simulation runtime, from the folder of the app:"),

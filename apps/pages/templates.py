@@ -141,6 +141,16 @@ content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <footer>Written by Trellis. This file loads nothing from the network.</footer>
 {% endblock %}
 """,
+    "comparison": """\
+{% extends "layout" %}
+{% block header %}
+<h1>Runs side by side</h1>
+<p class="lead">{{ summary }}.</p>
+{% endblock %}
+{% block footer %}
+<footer>Written by Trellis. This file loads nothing from the network.</footer>
+{% endblock %}
+""",
     "index": """\
 {% extends "layout" %}
 {% block header %}

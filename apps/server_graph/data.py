@@ -42,6 +42,7 @@ log = logging.getLogger("trellis.device")
 Array = NDArray[np.float64]
 
 TARGET = "y"
+TARGETS = True  # a client's data has targets beside its columns
 _SMALLEST_DEVIATION = 0.1
 _TARGET_NOISE = 0.5
 

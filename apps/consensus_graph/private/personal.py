@@ -93,14 +93,14 @@ def personal_graph(
     best = choose(scores, errors_allowed(noise, len(unit)))
     alone = _fit(z, shared, alpha, 0.0, len(unit), tolerance=1e-12)
     w = alone if best == 0 else _fit(z, shared, alpha, pulls[best], len(unit), tolerance=1e-12)
-    target = _scaled(shared, z, alpha, _ridge(z, alpha, len(unit)))
+    target = _scaled(shared, z, alpha, own_beta(z, alpha, len(unit)))
     distance = float(np.linalg.norm(w - target) / np.linalg.norm(w))
     gain = float(np.mean(scores[best] - scores[0]))
     # w*(c^2 z) = w*(z) / c^2: from signals of the client's own unit back to those of its file.
     with np.errstate(over="ignore", under="ignore"):
         largest = np.finfo(np.float64).max
         weights, alone = (np.minimum(x / size / size, largest) for x in (w, alone))
-        beta = float(np.minimum(_ridge(z, alpha, len(unit)) * size**2 * size**2, 1e300))
+        beta = float(np.minimum(own_beta(z, alpha, len(unit)) * size**2 * size**2, 1e300))
     return PersonalGraph(weights, alone, pulls[best], beta, gain, 1.0 / (distance + 1e-6))
 
 
@@ -195,14 +195,15 @@ def _fit(
     count: int,
     tolerance: float = _FOLD_TOLERANCE,
 ) -> Vector:
-    beta = _ridge(z, alpha, count)
+    beta = own_beta(z, alpha, count)
     if pull == 0.0:
         return solve(z, alpha, beta, tolerance=tolerance).w
     target = _scaled(consensus, z, alpha, beta)
     return solve(z, alpha, beta, 4.0 * beta * pull, target, tolerance=tolerance).w
 
 
-def _ridge(z: Vector, alpha: float, count: int) -> float:
+def own_beta(z: Vector, alpha: float, count: int) -> float:
+    """Return the ridge for ``count`` signals, in the unit of ``z``; see the module."""
     return smoothness_beta(z, alpha, _OWN_SMOOTHNESS / float(np.sqrt(count)))
 
 

@@ -2,6 +2,7 @@
 
 from apps.pages.wording import Wording
 
+from .named import main_table, named_graphs
 from .page import export_graphs, sections
 
 WORDING = Wording(
@@ -16,4 +17,4 @@ WORDING = Wording(
     measure="mcc",
 )
 
-__all__ = ["WORDING", "export_graphs", "sections"]
+__all__ = ["WORDING", "export_graphs", "main_table", "named_graphs", "sections"]

@@ -105,18 +105,22 @@ def write_graphs(path: Path, graphs: Sequence[Graph]) -> None:
     widths = {graph.features.shape[1] for graph in graphs}
     if len(widths) != 1:
         raise DataError(f"{path}: graphs have {sorted(widths)} features; all need as many")
+    file = io.BytesIO()
+    np.savez_compressed(file, **graph_arrays(graphs))  # type: ignore[arg-type]
+    write_atomically(path, file.getvalue())
+
+
+def graph_arrays(graphs: Sequence[Graph]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of one client's npz file; all graphs have as many features."""
     sizes = np.array([graph.nodes for graph in graphs])
     starts = np.cumsum(sizes) - sizes
-    file = io.BytesIO()
-    np.savez_compressed(
-        file,
-        sizes=sizes,
-        edges=np.concatenate([g.edges + start for g, start in zip(graphs, starts, strict=True)]),
-        features=np.concatenate([graph.features for graph in graphs]),
-        labels=labels_of(graphs),
-        node_labels=np.concatenate([graph.node_labels for graph in graphs]),
-    )
-    write_atomically(path, file.getvalue())
+    return {
+        "sizes": sizes,
+        "edges": np.concatenate([g.edges + s for g, s in zip(graphs, starts, strict=True)]),
+        "features": np.concatenate([graph.features for graph in graphs]),
+        "labels": labels_of(graphs),
+        "node_labels": np.concatenate([graph.node_labels for graph in graphs]),
+    }
 
 
 def cut(

@@ -26,7 +26,7 @@ from apps.common.results import RunResult
 from apps.common.seeds import generator
 from apps.experiments.datasets import dataset
 from apps.experiments.sweep import run_on, save_plot, write_rows
-from apps.pages.connectome import connectomes
+from apps.pages.brains.connectome import connectomes
 from apps.pages.plots import curves
 
 from ..config import JointPrecisionConfig

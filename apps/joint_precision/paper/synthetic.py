@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from apps.experiments.sweep import Job, Outcome, by_row, save_plot, sweep, write_rows
-from apps.pages.connectome import connectomes
+from apps.pages.brains.connectome import connectomes
 from apps.pages.plots import curves
 
 from ..config import JointPrecisionConfig

@@ -6,7 +6,7 @@ import numpy as np
 
 from apps.common.metrics import matthews
 from apps.pages import plots
-from apps.pages.connectome import connectomes
+from apps.pages.brains.connectome import connectomes
 from apps.pages.report import Block, FigureBlock, Gallery, Paragraph, Section, Table
 
 from .graphs import DRAWN_CLIENTS, Graphs, Matrix

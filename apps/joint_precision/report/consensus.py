@@ -10,7 +10,7 @@ import numpy as np
 
 from apps.common.metrics import matthews
 from apps.pages import plots
-from apps.pages.connectome import connectome
+from apps.pages.brains.connectome import connectome
 from apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, number
 
 from .graphs import Graphs

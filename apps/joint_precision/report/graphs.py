@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.results import RunResult
-from apps.pages.connectome import connectome
+from apps.pages.brains.connectome import connectome
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

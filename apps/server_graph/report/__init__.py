@@ -1,5 +1,6 @@
 """What the server-graph study shows of a run; start with `page`."""
 
+from .named import main_table, named_graphs
 from .page import WORDING, export_graphs, sections
 
-__all__ = ["WORDING", "export_graphs", "sections"]
+__all__ = ["WORDING", "export_graphs", "main_table", "named_graphs", "sections"]

@@ -111,7 +111,7 @@ def sections(result: RunResult) -> list[Section]:
         text = "The run ended before a model was there."
         seen = network_sections(result, _crosses(result))
         return [Section("What was learned", [Paragraph(text)]), *seen]
-    found = [_learned(result), _servers(result, _topology(result))]
+    found = [_learned(result), _servers(result, topology_of(result))]
     found += network_sections(result, _crosses(result))
     if any("msd" in row for row in result.metrics):
         found.append(_rounds(result))
@@ -124,23 +124,23 @@ def export_graphs(result: RunResult, folder: Path) -> list[Path]:
     """Write ``graphs/servers.graphml`` with weights, and ``models.csv``, a row a server."""
     if "models" not in result.arrays:
         return []
-    models, graph = result.arrays["models"], _topology(result)
+    models, graph = result.arrays["models"], topology_of(result)
     upper = np.triu_indices(graph.servers, 1)
     drawn, table = folder / "graphs" / "servers.graphml", folder / "models.csv"
     write_graphml(drawn, graph.weights[upper], graph.names, threshold=0.0)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["server", *_parameters(result)])
+    writer.writerow(["server", *parameter_names(result)])
     for server in np.flatnonzero(known_servers(models)).tolist():
         writer.writerow([graph.names[server], *models[server].tolist()])
-    centroid = _centroid(result)
+    centroid = centroid_of(result)
     if centroid is not None:
         writer.writerow(["centroid", *centroid.tolist()])
     write_atomically(table, text.getvalue().encode())
     return [drawn, table]
 
 
-def _topology(result: RunResult) -> Topology:
+def topology_of(result: RunResult) -> Topology:
     """Return the graph of the run; a ledger may know the names that a file gave its servers."""
     weights = result.arrays["combination"]
     known = [str(name) for name in result.network.get("names", ())]
@@ -165,7 +165,7 @@ def _crosses(result: RunResult) -> str:
     return "" if learns is None else f"A neighbour of server m learns: {learns}."
 
 
-def _centroid(result: RunResult) -> Array | None:
+def centroid_of(result: RunResult) -> Array | None:
     """Return the mean model; None where it is that of one server of several, or not known."""
     models, centroid = result.arrays["models"], result.arrays.get("centroid")
     one_of_several = len(models) > 1 and np.count_nonzero(known_servers(models)) < 2
@@ -174,7 +174,7 @@ def _centroid(result: RunResult) -> Array | None:
     return centroid
 
 
-def _parameters(result: RunResult) -> list[str]:
+def parameter_names(result: RunResult) -> list[str]:
     """Return names of the M parameters: the features where there is one each."""
     size = result.arrays["models"].shape[1]
     return result.variables if len(result.variables) == size else [f"w{i}" for i in range(size)]
@@ -204,7 +204,7 @@ def _learned(result: RunResult) -> Section:
     known = known_servers(result.arrays["models"])
     if not np.all(known):
         text += f"The models of {np.count_nonzero(known)} of them are known here. "
-    if _centroid(result) is not None and np.isfinite(headline.get("disagreement", np.nan)):
+    if centroid_of(result) is not None and np.isfinite(headline.get("disagreement", np.nan)):
         text += f"The servers disagree by {number(headline['disagreement'])} at the end (mean "
         text += "squared distance to their mean)."
     else:
@@ -223,7 +223,7 @@ def _servers(result: RunResult, graph: Topology) -> Section:
     arrays = result.arrays
     alive, homes, models = arrays["alive"], arrays["homes"], arrays["models"]
     clients = np.bincount(homes[homes >= 0], minlength=graph.servers)
-    known, centroid = known_servers(models), _centroid(result)
+    known, centroid = known_servers(models), centroid_of(result)
     held = [count if here else None for count, here in zip(clients.tolist(), known, strict=True)]
     columns: dict[str, Sequence[object]] = {
         "server": graph.names,

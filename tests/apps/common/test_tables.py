@@ -233,3 +233,29 @@ def test_no_record_decides_how_the_others_are_read(tmp_path, separator, record):
         assert read.columns == plain.columns
         others = np.delete(read.values, place, axis=0)
         assert others.tobytes() == plain.values.tobytes()
+
+
+def ordered_folder(tmp_path, text):
+    for name in ("b.csv", "a.npz", "c.csv", "assignment.csv"):
+        (tmp_path / name).write_text("x\n1\n")
+    (tmp_path / "order.txt").write_text(text)
+    return tmp_path
+
+
+def test_a_folder_may_say_the_order_of_its_clients(tmp_path):
+    folder = ordered_folder(tmp_path, "c.csv\na.npz\nb.csv\n")
+    assert [path.name for path in client_files(folder)] == ["c.csv", "a.npz", "b.csv"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("c.csv\na.npz\n", "'b.csv' is missing"),
+        ("c.csv\na.npz\nb.csv\nc.csv\n", "'c.csv' stands there twice"),
+        ("c.csv\na.npz\nb.csv\n../x.csv\n", "'../x.csv' is no file beside it"),
+    ],
+)
+def test_an_order_that_does_not_fit_is_refused(tmp_path, text, words):
+    with pytest.raises(DataError, match="name every client's file once") as caught:
+        client_files(ordered_folder(tmp_path, text))
+    assert words in str(caught.value)

@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.path import Path
 
 from apps.pages import plots
-from apps.pages.connectome import connectome, connectomes
+from apps.pages.brains.connectome import connectome, connectomes
 from apps.pages.figure import PRIVATE, SHARED
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from apps.common.metrics import Vector
-from apps.pages.connectome_layout import View, figure_size, group_ranks, views_of
+from apps.pages.brains.layout import View, figure_size, group_ranks, views_of
 from apps.pages.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, plain, short, style
 from apps.pages.plots import DRAWN_EDGES, LABELLED_NODES, Matrix, name_nodes
 
