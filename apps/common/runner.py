@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apps
+from apps.common.choosing import Chosen, choose_places, places_of_files
 from apps.common.results import RunResult
+from apps.common.scaling import scales_by_value
 from apps.common.settings import ConfigError, Scalar, config_class
 from apps.common.tables import client_files, client_sources, shared_dataset
 from apps.network.place import DEFAULTS
@@ -93,13 +95,21 @@ def make_run_config(
     """Return the Flower run config of a study; settings that are not given keep their default."""
     settings = dict(settings or {})
     files = [] if data is None else _client_files(study, Path(data))
+    reasons: dict[str, str] = {}
     if files:
         settings.setdefault("clients", len(files))
         if int(settings["clients"]) > len(files):
             raise ConfigError(
                 f"clients={settings['clients']}: {data} holds {len(files)} files, one a client"
             )
-    config = config_class(study).from_settings(settings)
+    kind = config_class(study)
+    if data is not None:
+        chosen = Chosen(kind, {**kind.own_data, **settings})
+        choose_places(chosen, places_of_files(files), "assignment.csv")
+        settings, reasons = chosen.settings, chosen.reasons
+    if "scales" in settings:
+        settings["scales"] = scales_by_value(str(settings["scales"]))
+    config = kind.from_settings(settings)
     return {
         "study": study,
         "seed": seed,
@@ -108,6 +118,7 @@ def make_run_config(
         "report": False,
         "data": "" if data is None else str(Path(data).resolve()),
         "devices": "",
+        "chosen": ", ".join(reasons.values()),
         **DEFAULTS,
         **config.run_config(),
     }

@@ -73,6 +73,8 @@ class StudyConfig:
     class_settings: ClassVar[tuple[str, ...]] = ()
     # Numbers that may be the word auto: the study chooses them, and says what it chose.
     auto_settings: ClassVar[tuple[str, ...]] = ()
+    # Settings of runs on data of one's own, kebab-case, where nobody asks for others.
+    own_data: ClassVar[Mapping[str, Scalar]] = {}
 
     rounds: int = 50
     tolerance: float = 1e-4

@@ -144,6 +144,6 @@ def epsilons(
         return {}
     releases = int(np.max(graph.degree)) if config.method == "iid" else 1
     return {
-        "epsilon-paper": paper_epsilon(config, server_round),
+        "epsilon-paper": paper_epsilon(config, server_round, size),
         "epsilon-sound": sound_epsilon(config, server_round, size, releases),
     }

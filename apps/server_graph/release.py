@@ -57,7 +57,8 @@ insists on where its owner requires privacy.
 
 What enrolment tells the server, whatever ``privacy`` is: the client's name, its place in the order,
 whether it is simulated, the number of its samples, the names of its features, and its server. None
-of these is noised; the number of samples is public.
+of these is noised; the number of samples is public. With ``standardise`` and neither noise nor
+masks it tells the count, means and squared deviations of the client's columns as well.
 
 ``masked`` claims no epsilon: see `privacy.servers.masks` for who learns what.
 """
@@ -107,12 +108,12 @@ ENROLMENT = (
 )
 
 
-def paper_epsilon(config: ServerGraphConfig, server_round: int) -> float:
-    """Return Theorem 2's epsilon after a round."""
+def paper_epsilon(config: ServerGraphConfig, server_round: int, size: int = 1) -> float:
+    """Return Theorem 2's epsilon after a round; ``size`` is M, by which a step is chosen."""
     if config.sigma == 0.0 or config.clip == 0.0:
         return math.inf
     i = float(server_round)
-    return math.sqrt(2.0) * config.step * config.clip * (1.0 + i) * i / config.sigma
+    return math.sqrt(2.0) * config.pace(size) * config.clip * (1.0 + i) * i / config.sigma
 
 
 def sound_epsilon(
@@ -130,7 +131,7 @@ def sound_epsilon(
         return math.inf
     i = float(server_round)
     scale = config.sigma / math.sqrt(2.0)
-    moved = 2.0 * config.step * config.clip * config.local_steps
+    moved = 2.0 * config.pace(size) * config.clip * config.local_steps
     first = math.sqrt(size) * moved / scale  # epsilon_1; epsilon_j = j epsilon_1
     pure = first * i * (i + 1.0) / 2.0
     rho = 0.5 * first**2 * i * (i + 1.0) * (2.0 * i + 1.0) / 6.0
@@ -232,7 +233,7 @@ def warnings(
             "clip=0: gradients are not bounded, so the noise between servers has no epsilon at "
             "all; set clip to B."
         ]
-    printed = paper_epsilon(config, config.rounds)
+    printed = paper_epsilon(config, config.rounds, size)
     real = sound_epsilon(config, config.rounds, size, releases)
     kept = []
     if config.privacy != "none" and config.method == "hybrid":

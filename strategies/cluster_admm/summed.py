@@ -96,7 +96,7 @@ class SummedClusters(OneSum):
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client with its server and its cluster."""
-        task, self.size = self.task, len(clients[0].variables)
+        task, self.size = self.task, self.parameters(clients)
         self.homes = placed(clients, "server", task.topology.servers)
         self.groups = placed(clients, "cluster", task.clusters)
         self._start(task.bounds)
@@ -138,7 +138,8 @@ class SummedClusters(OneSum):
         if self.ask == "moments":
             order["length"], order["width"] = self.bounds.length, releases.width
             order["weight"], order["whole"] = releases.weight, releases.taken == 0
-        return RecordDict({"arrays": wire.record({"models": releases.models}), "order": order})
+        arrays = wire.record({"models": releases.models, **self.beside})
+        return RecordDict({"arrays": arrays, "order": order})
 
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Gather one sum; where a later one fails, stay with the models of those before."""
@@ -218,7 +219,7 @@ class SummedClusters(OneSum):
 
     def public_record(self) -> RecordDict:
         """Return the models, and how strongly to lean on them."""
-        arrays = {"models": self.releases.models, "pulls": self.pulls}
+        arrays = {"models": self.releases.models, "pulls": self.pulls, **self.beside}
         return RecordDict({"arrays": wire.record(arrays)})
 
     def take_personal(self, client: int, content: RecordDict) -> None:

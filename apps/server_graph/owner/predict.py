@@ -12,6 +12,7 @@ from scipy.special import expit
 from apps.common.private.kept import Kept
 from apps.common.private.measures import accuracy, r_squared
 from apps.common.private.using import Predictions, new_table
+from apps.common.scaling import Scaling
 from apps.server_graph.data import TARGET
 from apps.server_graph.losses import checked_labels
 
@@ -37,7 +38,10 @@ def predict(kept: Kept, path: Path) -> Predictions:
         )
     w = np.asarray(kept.arrays[model["array"]], dtype=np.float64)
     table = new_table(path, kept.variables, targets=TARGET)
-    values = table.values @ w
+    scaling = Scaling.from_arrays(kept.arrays, len(kept.variables))
+    values = (table.values if scaling is None else scaling.apply(table.values)) @ w
+    if scaling is not None and model["targets"] == "numbers":
+        values = scaling.in_units(values)
     notes = list(table.notes)
     if model["targets"] == "numbers":
         if table.targets is not None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from apps.common.private.measures import ALONE, THIS, Scores, model_scores
 from apps.common.private.personal import Personal
+from apps.common.scaling import Scaling
 from apps.server_graph.data import Samples
 from apps.server_graph.losses import Loss, start
 from apps.server_graph.personal import pulled
@@ -34,11 +35,20 @@ def targets_of(loss: Loss) -> str:
     return str(getattr(loss, "targets", "labels"))
 
 
-def description(name: str, loss: Loss) -> dict[str, str]:
+def description(name: str, loss: Loss, scaling: Scaling | None = None) -> dict[str, str]:
     """Return what ``trellis device predict`` needs to know of the model."""
-    return {"kind": "linear", "array": "model", "loss": name, "targets": targets_of(loss)} | (
-        {"coefficients": "model"} if name in ("logistic", "least-squares") else {}
-    )
+    known = {"kind": "linear", "array": "model", "loss": name, "targets": targets_of(loss)}
+    if name not in ("logistic", "least-squares"):
+        return known
+    return {**known, "coefficients": "model" if scaling is None else "coefficients"}
+
+
+def raw_model(model: Array, scaling: Scaling | None) -> dict[str, Array]:
+    """Return the scaling of a model, and its coefficients in the units of the data."""
+    if scaling is None or model.shape != (len(scaling.scale) + 1,):
+        return {} if scaling is None else scaling.as_arrays()
+    slopes, intercept = scaling.raw_coefficients(model)
+    return {**scaling.as_arrays(), "coefficients": slopes, "intercept": np.asarray(intercept)}
 
 
 def in_words(loss: Loss, features: int, whose: str) -> list[str]:
@@ -54,11 +64,26 @@ def held_out_scores(
     X, y = samples.X[~held], samples.y[~held]
     alone = pulled(loss, start(loss, X.shape[1]), X, y, ridge, 0.0)
     Z, z = samples.X[held], samples.y[held]
-    found = {
-        name: (loss.predict(model, Z), float(np.mean(loss.loss(model, Z, z))) if len(z) else 0.0)
-        for name, model in {**models, ALONE: alone}.items()
-    }
-    return model_scores(targets_of(loss), y, z, found)
+    found = {}
+    for name, model in {**models, ALONE: alone}.items():
+        lost = float(np.mean(loss.loss(model, Z, z))) if len(z) else 0.0
+        found[name] = loss.predict(model, Z), lost
+    return scores_in_units(targets_of(loss), y, z, found, samples.scaling)
+
+
+def scores_in_units(
+    targets: str,
+    y: Array,
+    z: Array,
+    found: Mapping[str, tuple[Array, float]],
+    scaling: Scaling | None,
+) -> Scores:
+    """Return `model_scores` in the units of y; what is given is in standardised ones."""
+    if scaling is None or targets != "numbers":
+        return model_scores(targets, y, z, found)
+    unit = scaling.target_scale**2  # losses of numbers are of squared errors
+    told = {name: (scaling.in_units(guess), unit * lost) for name, (guess, lost) in found.items()}
+    return model_scores(targets, scaling.in_units(y), scaling.in_units(z), told)
 
 
 def from_server(
@@ -79,11 +104,11 @@ def from_server(
         return held_out_scores(loss, models, samples, held, ridge)
 
     return Personal(
-        arrays,
+        arrays | raw_model(model, samples.scaling),
         variables=samples.columns,
         summary={"samples learned from": float(np.count_nonzero(~held))},
-        words=in_words(loss, samples.X.shape[1], "that of this device's server at the end"),
-        model=description(name, loss),
+        words=in_words(loss, len(samples.columns), "that of this device's server at the end"),
+        model=description(name, loss, samples.scaling),
         scores=scores if held.any() else None,
         made_here=False,
     )
