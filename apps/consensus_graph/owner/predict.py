@@ -21,7 +21,11 @@ def predict(kept: Kept, path: Path) -> Predictions:
     """
     table = new_table(path, kept.variables)
     w = np.asarray(kept.arrays["weights"], dtype=np.float64)
-    found = log_likelihood(with_faint(w), table.values, float(kept.arrays["scale"]))
+    values, notes = table.values, list(table.notes)
+    if "column-scale" in kept.arrays:
+        values = (values - kept.arrays["column-offset"]) / kept.arrays["column-scale"]
+        notes.append("likelihoods are of rows in standardised units")
+    found = log_likelihood(with_faint(w), values, float(kept.arrays["scale"]))
     rows = [(float(value),) for value in found]
     mean = f"mean log likelihood of these rows: {float(np.mean(found)):.4g}"
-    return Predictions(("log likelihood",), rows, [*table.notes, mean])
+    return Predictions(("log likelihood",), rows, [*notes, mean])
