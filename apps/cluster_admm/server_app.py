@@ -23,7 +23,7 @@ from strategies.cluster_admm.strategy import ClusterAdmm
 from strategies.cluster_admm.summed import SummedClusters
 from strategies.core import wire
 from strategies.core.base import Client
-from strategies.core.deliver import deliver
+from strategies.core.closing.deliver import deliver
 
 from .build import build_strategy, build_sums
 from .config import ClusterAdmmConfig
@@ -59,6 +59,8 @@ def main(grid: Grid, context: Context) -> None:
         names = [client.name for client in strategy.clients]
         run.result.ledger = run.ledger.report(names, statement(config))
         _fill(run.result, strategy, _truth(config, run.seed, strategy.clients))
+        if config.is_auto("rho"):
+            run.result.headline["rho"] = strategy.task.rho
         _deliver(strategy, grid, client_models(strategy))
     run.write_report(sections, export_graphs)
 

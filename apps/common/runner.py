@@ -92,8 +92,13 @@ def make_run_config(
     seed: int = 1,
     resume: bool = False,
 ) -> dict[str, Scalar]:
-    """Return the Flower run config of a study; settings that are not given keep their default."""
+    """Return the Flower run config of a study; settings that are not given keep their default.
+
+    With ``data`` that is the default for a person's own data (`StudyConfig.own_data`).
+    """
     settings = dict(settings or {})
+    if data is not None:
+        settings = config_class(study).for_own_data(settings)
     files = [] if data is None else _client_files(study, Path(data))
     reasons: dict[str, str] = {}
     if files:
@@ -104,7 +109,7 @@ def make_run_config(
             )
     kind = config_class(study)
     if data is not None:
-        chosen = Chosen(kind, {**kind.own_data, **settings})
+        chosen = Chosen(kind, settings)
         choose_places(chosen, places_of_files(files), "assignment.csv")
         settings, reasons = chosen.settings, chosen.reasons
     if "scales" in settings:

@@ -183,6 +183,13 @@ class StandardisedConfig(StudyConfig):
         return "summed" if self.masked else "told"
 
 
+def parameter_names(variables: Sequence[str], size: int) -> list[str] | None:
+    """Return names of a model's parameters: the features and an intercept; None where unknown."""
+    named = [str(name) for name in variables]
+    named += [INTERCEPT] if size == len(named) + 1 else []
+    return named if size == len(named) == len(set(named)) else None
+
+
 def sent_key(message: Message) -> bytes | None:
     """Return what a scaling in a message is known by; None where there is none."""
     arrays = message.content.get("arrays")

@@ -73,8 +73,8 @@ class StudyConfig:
     class_settings: ClassVar[tuple[str, ...]] = ()
     # Numbers that may be the word auto: the study chooses them, and says what it chose.
     auto_settings: ClassVar[tuple[str, ...]] = ()
-    # Settings of runs on data of one's own, kebab-case, where nobody asks for others.
-    own_data: ClassVar[Mapping[str, Scalar]] = {}
+    # What settings are on a person's own data where they are left open, kebab-case.
+    own_data: ClassVar[Mapping[str, Scalar]] = {"held-out": 0.2}
 
     rounds: int = 50
     tolerance: float = 1e-4
@@ -289,6 +289,11 @@ class StudyConfig:
         return counts * self.clients if len(counts) == 1 else counts
 
     @classmethod
+    def for_own_data(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings for a person's own data: those given, and those that were left open."""
+        return {**cls.own_data, **given}
+
+    @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Build the config from kebab-case settings; those not given keep their default."""
         known = {_kebab(f.name): f for f in fields(cls)}
@@ -301,8 +306,11 @@ class StudyConfig:
             name = known[key].name
             if value == AUTO_WORD and name in cls.auto_settings:
                 values[name] = AUTO
-            else:
-                values[name] = _cast(key, value, str(known[key].type))
+                continue
+            values[name] = _cast(key, value, str(known[key].type))
+            if name in cls.auto_settings and values[name] == AUTO:
+                # The number stands for the word in here, and for nothing out there.
+                raise ConfigError(f"{key}={values[name]}: must be > 0, or {AUTO_WORD}")
         return cls(**values)
 
     @classmethod

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
@@ -20,7 +21,7 @@ from apps.common.settings import ConfigError
 from strategies.core import wire
 from strategies.core.base import Client
 from strategies.core.checkpoint import CheckpointError
-from strategies.core.deliver import deliver
+from strategies.core.closing.deliver import deliver
 from strategies.core.secure import SecureSum
 from strategies.gromov_wasserstein.descent import Descent
 from strategies.gromov_wasserstein.embeddings import Released, ReleaseTerms
@@ -148,6 +149,7 @@ def _keep_released(result: RunResult, strategy: FederatedGnn) -> None:
         "labels": released.labels,
         "codes": released.codes,
         "weights": strategy.weights,
+        "classes": np.array(strategy.classes),
     }
     if released.second.size:
         result.arrays["second"] = released.second

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from apps.common.results import RunResult
 from strategies.core import wire
-from strategies.core.deliver import deliver
+from strategies.core.closing.deliver import deliver
 from strategies.core.enrolment import StudyError
 from strategies.core.sums import noise_in
 from strategies.server_graph.strategy import ServerGraph
@@ -113,4 +113,6 @@ def _fill(
     headline["spectral-gap"] = graph.spectral_gap
     headline["between-servers"] = sum(row["between-servers"] for row in rows)
     headline["epsilon"] = float(result.ledger.get("epsilon", 0.0))
+    if config.is_auto("step"):
+        headline["step"] = config.pace(strategy.first_model.size)
     result.headline = headline

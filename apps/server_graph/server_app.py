@@ -162,3 +162,5 @@ def _fill(result: RunResult, config: ServerGraphConfig, seed: int, strategy: Ser
     for name in ("epsilon-paper", "epsilon-sound"):
         if name in rows[-1]:
             result.headline[name] = rows[-1][name]
+    if config.is_auto("step"):
+        result.headline["step"] = config.pace(strategy.first_model.size)

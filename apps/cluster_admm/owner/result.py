@@ -9,18 +9,21 @@ clusters, nor who else is in its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apps.cluster_admm.problem import mean_losses, signed_labels
 from apps.cluster_admm.steps import alone
-from apps.common.private.measures import ALONE, THIS, Scores
+from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores
 from apps.common.private.personal import Personal
 from apps.common.scaling import Scaling
 from apps.server_graph.data import Samples
 from apps.server_graph.owner.result import raw_model, scores_in_units
+
+if TYPE_CHECKING:
+    from apps.common.results import RunResult
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.bool_]
@@ -33,6 +36,13 @@ def description(loss: str, scaling: Scaling | None = None) -> dict[str, Any]:
     kind = {"kind": "linear", "array": "model"}
     kind["coefficients"] = "model" if scaling is None else "coefficients"
     return {**kind, "loss": loss, "targets": TARGETS[loss]}
+
+
+def run_model(result: RunResult) -> dict[str, Any]:
+    """Return what a run has learned: every client's model, of its server and its cluster."""
+    known = {**description(str(result.config["loss"])), "array": "clients", "per": "client"}
+    known.pop("coefficients", None)
+    return known | ({"classes": [-1, 1]} if known["targets"] == "labels" else {})
 
 
 def in_words(loss: str, features: int, whose: str) -> list[str]:
@@ -54,7 +64,7 @@ def held_out_scores(
     for name, model in {**models, ALONE: by_itself}.items():
         values = Z @ model
         guess = values if loss == "ridge" else np.where(values >= 0.0, 1.0, -1.0)
-        found[name] = (guess, float(mean_losses(loss, model[None], Z, z)[0]))
+        found[name] = Predicted(guess, float(mean_losses(loss, model[None], Z, z)[0]), values)
     return scores_in_units(TARGETS[loss], y, z, found, samples.scaling)
 
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from apps.common.results import RunResult
+from apps.common.scaling import parameter_names
 from apps.pages.network import known_servers
 
 from ..problem import nmsd
@@ -75,7 +76,7 @@ class Outcome:
             *_truth(arrays, homes.size, size),
             _names(named, servers, "server-"),
             _names([str(c.get("name", "")) for c in result.clients], homes.size, "client-"),
-            _names(result.variables, size, "w"),
+            parameter_names(result.variables, size) or [f"w{i}" for i in range(size)],
         )
 
     @property

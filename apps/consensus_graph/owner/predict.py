@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from apps.common.private.kept import Kept
-from apps.common.private.using import Predictions, new_table
+from apps.common.private.using import Predictions, Usable, new_table
+from apps.common.scaling import public_scaling
+from apps.consensus_graph.data import own_units
 from apps.consensus_graph.private.personal import log_likelihood, with_faint
+from apps.consensus_graph.problem import Matrix, Vector
 
 
-def predict(kept: Kept, path: Path) -> Predictions:
-    """Return the log-likelihood of every row under the device's graph.
+def predict(kept: Usable, data: Any) -> Predictions:
+    """Return the log-likelihood of every row under the graph; the score is its mean.
+
+    A device knows the scale of its signals; of a run's graph it is that which fits the rows best.
 
     Raises
     ------
     DataError
         For a file that cannot be used, or that lacks a variable.
     """
-    table = new_table(path, kept.variables)
-    w = np.asarray(kept.arrays["weights"], dtype=np.float64)
+    table = new_table(data, kept.variables)
+    model = kept.about["model"]
+    w = np.asarray(kept.arrays[model["array"]], dtype=np.float64)
+    scale = float(kept.arrays[model["scale"]]) if "scale" in model else None
     values, notes = table.values, list(table.notes)
-    if "column-scale" in kept.arrays:
-        values = (values - kept.arrays["column-offset"]) / kept.arrays["column-scale"]
+    if (units := _units(kept, values)) is not None:
+        values = (values - units[0]) / units[1]
         notes.append("likelihoods are of rows in standardised units")
-    found = log_likelihood(with_faint(w), values, float(kept.arrays["scale"]))
-    rows = [(float(value),) for value in found]
-    mean = f"mean log likelihood of these rows: {float(np.mean(found)):.4g}"
-    return Predictions(("log likelihood",), rows, [*notes, mean])
+    found = log_likelihood(with_faint(w), values, scale)
+    rows, mean = [(float(value),) for value in found], float(np.mean(found))
+    notes.append(f"mean log likelihood of these rows: {mean:.4g}")
+    return Predictions(("log likelihood",), rows, notes, mean)
+
+
+def _units(kept: Usable, values: Matrix) -> tuple[Vector, Vector] | None:
+    """Return offsets and scales of the columns a graph was learned from; None for as they are.
+
+    A device knows its own. Of a run whose clients had units of their own nobody else does: the new
+    rows then have theirs.
+    """
+    if "column-scale" in kept.arrays:
+        return kept.arrays["column-offset"], kept.arrays["column-scale"]
+    model = kept.about["model"]
+    if model.get("units") == "own":
+        return own_units(values)
+    if model.get("units") == "public":
+        found = public_scaling(str(model["scales"]), kept.variables, numbers=False)
+        return found.offset, found.scale
+    return None

@@ -12,12 +12,14 @@ to the held-out ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from apps.common.evaluation.measures import ALONE, THIS, Scores
 from apps.common.metrics import LOOSE_EDGE_THRESHOLD
-from apps.common.private.measures import ALONE, THIS, Scores
 from apps.common.private.personal import Personal
+from apps.consensus_graph.config import ConsensusGraphConfig
 from apps.consensus_graph.private.personal import (
     best_scale,
     log_likelihood,
@@ -26,9 +28,22 @@ from apps.consensus_graph.private.personal import (
 )
 from apps.consensus_graph.problem import Matrix, Vector
 
+if TYPE_CHECKING:
+    from apps.common.results import RunResult
+
 LIKELIHOOD = "mean log likelihood of a signal"
 NO_GRAPH = "no graph: all variables alike"
 MODEL = {"kind": "graph", "array": "weights", "scale": "scale"}
+
+
+def run_model(result: RunResult) -> dict[str, Any]:
+    """Return what a run has learned: every client's graph, and the consensus."""
+    own = {"array": "weights", "per": "client"} if "weights" in result.arrays else {}
+    shared = {} if result.config["method"] == "igl" else {"shared": "consensus"}
+    known = {"kind": "graph", "array": "consensus", "per": "all", **own, **(shared if own else {})}
+    config = ConsensusGraphConfig.from_settings(result.config)
+    units = {"units": config.units, "scales": config.scales} if config.units != "none" else {}
+    return {**known, **units}
 
 
 def scale_of(w: Vector, learning: Matrix) -> float:

@@ -9,20 +9,22 @@ no single server knows it. A device learns nothing else of other clients.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.private.measures import ALONE, THIS, Scores, model_scores
+from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
 from apps.common.private.personal import Personal
 from apps.common.scaling import Scaling
 from apps.server_graph.data import Samples
-from apps.server_graph.losses import Loss, start
+from apps.server_graph.losses import Loss, loss_by_name, start
 from apps.server_graph.personal import pulled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from apps.common.results import RunResult
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.bool_]
@@ -51,6 +53,15 @@ def raw_model(model: Array, scaling: Scaling | None) -> dict[str, Array]:
     return {**scaling.as_arrays(), "coefficients": slopes, "intercept": np.asarray(intercept)}
 
 
+def run_model(result: RunResult) -> dict[str, Any]:
+    """Return what a run has learned, see `apps.common.evaluation.model_file`: the centroid."""
+    name = str(result.config["loss"])
+    known: dict[str, Any] = {**description(name, loss_by_name(name)), "array": "centroid"}
+    known.pop("coefficients", None)
+    classes = {"classes": [-1, 1]} if known["targets"] == "labels" else {}
+    return {**known, **classes, "per": "all"}
+
+
 def in_words(loss: Loss, features: int, whose: str) -> list[str]:
     """Return what the model is, in sentences."""
     what = "tells label 1 from label -1 (or 0)" if targets_of(loss) == "labels" else "predicts y"
@@ -64,10 +75,15 @@ def held_out_scores(
     X, y = samples.X[~held], samples.y[~held]
     alone = pulled(loss, start(loss, X.shape[1]), X, y, ridge, 0.0)
     Z, z = samples.X[held], samples.y[held]
-    found = {}
-    for name, model in {**models, ALONE: alone}.items():
-        lost = float(np.mean(loss.loss(model, Z, z))) if len(z) else 0.0
-        found[name] = loss.predict(model, Z), lost
+    decision = getattr(loss, "decision", None)
+    found = {
+        name: Predicted(
+            loss.predict(model, Z),
+            float(np.mean(loss.loss(model, Z, z))) if len(z) else 0.0,
+            None if decision is None else decision(model, Z),
+        )
+        for name, model in {**models, ALONE: alone}.items()
+    }
     return scores_in_units(targets_of(loss), y, z, found, samples.scaling)
 
 
@@ -75,14 +91,17 @@ def scores_in_units(
     targets: str,
     y: Array,
     z: Array,
-    found: Mapping[str, tuple[Array, float]],
+    found: Mapping[str, Predicted],
     scaling: Scaling | None,
 ) -> Scores:
     """Return `model_scores` in the units of y; what is given is in standardised ones."""
     if scaling is None or targets != "numbers":
         return model_scores(targets, y, z, found)
     unit = scaling.target_scale**2  # losses of numbers are of squared errors
-    told = {name: (scaling.in_units(guess), unit * lost) for name, (guess, lost) in found.items()}
+    told = {
+        name: Predicted(scaling.in_units(one.guess), unit * one.loss, one.values)
+        for name, one in found.items()
+    }
     return model_scores(targets, scaling.in_units(y), scaling.in_units(z), told)
 
 

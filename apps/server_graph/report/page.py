@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.results import RunResult, write_atomically
+from apps.common.scaling import parameter_names
 from apps.common.settings import ConfigError
 from apps.pages import plots
 from apps.pages.graphs import write_graphml
@@ -176,7 +177,7 @@ def _centroid(result: RunResult) -> Array | None:
 def _parameters(result: RunResult) -> list[str]:
     """Return names of the M parameters: the features where there is one each."""
     size = result.arrays["models"].shape[1]
-    return result.variables if len(result.variables) == size else [f"w{i}" for i in range(size)]
+    return parameter_names(result.variables, size) or [f"w{i}" for i in range(size)]
 
 
 def _learned(result: RunResult) -> Section:
