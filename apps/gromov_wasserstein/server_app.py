@@ -18,6 +18,7 @@ from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
+from apps.common.standardising import tell
 from strategies.core import wire
 from strategies.core.base import Client
 from strategies.core.checkpoint import CheckpointError
@@ -53,6 +54,10 @@ def main(grid: Grid, context: Context) -> None:
     for note in warnings(config, releases):
         run.result.notes.append(note)
         log.warning(note)
+    if config.standardise == "auto":
+        chosen = f"learning-rate={config.rate:g} (auto: model {config.model})"
+        open_ = f", {chosen}" if config.trains and not config.learning_rate else ""
+        tell(run.result, f"standardise=graph (auto: each graph's features by themselves){open_}")
     strategy = build_strategy(config, run.seed, run.strategy_arguments())
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
