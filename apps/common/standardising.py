@@ -74,6 +74,12 @@ def standardise(
         if odd:
             raise StudyError(f"standardise: {', '.join(odd)} did not tell sums of their features")
         take(strategy, config, result, units.pooled([c.moments for c in clients], numbers))
+        if numbers and all(units.looks_like_labels(c.moments) for c in clients):
+            tell(
+                result,
+                "Targets y are labels, 0 and 1 or -1 and 1, as it seems: loss=logistic learns to "
+                "tell them apart, and says how many of them are right.",
+            )
     elif ask is not None:
         strategy.find_beside = _finder(strategy, config, result, len(names), numbers, ask)
 

@@ -51,6 +51,12 @@ def own_moments(columns: Array) -> list[list[float]]:
     return [[float(len(columns))], mean.tolist(), spread.tolist()]
 
 
+def looks_like_labels(moments: Sequence[Sequence[float]]) -> bool:
+    """Return whether the last column, by its moments, has values 0 and 1, or -1 and 1, only."""
+    mean, square = moments[1][-1], moments[2][-1] / moments[0][0] + moments[1][-1] ** 2
+    return min(abs(square - mean), abs(square - 1.0)) < 1e-9
+
+
 def pooled(moments: Sequence[Sequence[Sequence[float]]], numbers: bool) -> Scaling:
     """Return mean and deviation over all clients' records, from what each told."""
     counts = np.array([own[0][0] for own in moments])

@@ -6,6 +6,7 @@ Breast cancer and diabetes are scikit-learn's; accuracies are of records that no
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from apps.common.metrics import edges
 from apps.common.runner import make_run_config, run
 from apps.common.scaling import Scaling
+from apps.gromov_wasserstein.files.npz import write_graphs
+from apps.gromov_wasserstein.synthetic import synthetic_graphs
 from apps.runs.using import predict
 
 datasets = pytest.importorskip("sklearn.datasets")
@@ -129,6 +132,31 @@ def test_other_units_make_no_other_graph(factor, tmp_path):
     found = int(np.count_nonzero(edges(first.arrays["consensus"])))
     assert 0.02 * pairs < found < 0.5 * pairs
     assert "alpha=2, beta=0.05, rho=1.5, lambda=0.3 (auto: 30 nodes, 5 clients)" in first.notes
+
+
+def test_labels_where_numbers_are_expected_are_hinted_at(tmp_path):
+    X, y, _, _ = cancer()
+    deal(tmp_path / "data", X, y, 4)
+    labels = run("cluster-admm", {"rounds": 2}, data=tmp_path / "data")
+    assert any("loss=logistic" in note for note in labels.notes)
+    deal(tmp_path / "numbers", X, (y - y.mean()) / y.std(), 4)
+    numbers = run("cluster-admm", {"rounds": 2}, data=tmp_path / "numbers")
+    assert not any("loss=logistic" in note for note in numbers.notes)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_other_units_of_nodes_make_no_other_network(factor, tmp_path):
+    found = []
+    for name, unit in (("as-it-is", 1.0), ("other", factor)):
+        (tmp_path / name).mkdir()
+        graphs = synthetic_graphs(24, np.random.default_rng(3))
+        graphs = [replace(g, features=(unit * g.features).astype(np.float32)) for g in graphs]
+        for k in range(3):
+            write_graphs(tmp_path / name / f"ward-{k}.npz", graphs[k::3])
+        settings = {"classes": 3, "rounds": 3, "downstream": "none"}
+        found.append(run("gromov-wasserstein", settings, data=tmp_path / name))
+    np.testing.assert_allclose(found[1].arrays["weights"], found[0].arrays["weights"], atol=1e-4)
+    assert any("standardise=graph (auto" in note for note in found[0].notes)
 
 
 def test_a_precision_matrix_of_own_data_is_neither_empty_nor_full(tmp_path):
