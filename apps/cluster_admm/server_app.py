@@ -57,7 +57,8 @@ def main(grid: Grid, context: Context) -> None:
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
         names = [client.name for client in strategy.clients]
-        run.result.ledger = run.ledger.report(names, statement(config))
+        apart = run.place is not None
+        run.result.ledger = run.ledger.report(names, statement(config, apart))
         _fill(run.result, strategy, _truth(config, run.seed, strategy.clients))
         if config.is_auto("rho"):
             run.result.headline["rho"] = strategy.task.rho

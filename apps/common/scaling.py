@@ -183,6 +183,13 @@ class StandardisedConfig(StudyConfig):
         return "summed" if self.masked else "told"
 
 
+def told_at_enrolment(config: StandardisedConfig, apart: bool = False) -> str:
+    """Return what enrolment tells more because features are standardised, in words."""
+    if config.units(apart) != "told":
+        return ""
+    return " It is also told the count, means and squared deviations of every client's columns."
+
+
 def parameter_names(variables: Sequence[str], size: int) -> list[str] | None:
     """Return names of a model's parameters: the features and an intercept; None where unknown."""
     named = [str(name) for name in variables]

@@ -67,6 +67,7 @@ from __future__ import annotations
 
 import math
 
+from apps.common.scaling import told_at_enrolment
 from privacy.accounting.zcdp import zcdp_epsilon
 
 from .config import ServerGraphConfig
@@ -165,7 +166,7 @@ def statement(
         f"others find what it sent; {_KEPT.get(config.method, '')}a client that is re-homed, who "
         "is a client of two servers then; the gaps of floating-point noise.",
         "secure_aggregation": masked,
-        "enrolment": ENROLMENT,
+        "enrolment": ENROLMENT + told_at_enrolment(config, apart),
     }
 
 
