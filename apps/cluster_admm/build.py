@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from apps.common.own_data.standardising import counts_layout
 from apps.common.progress import publish
 from apps.common.servers import build_topology
 from apps.common.settings import ConfigError
-from apps.common.standardising import counts_layout
 from apps.network.place import bridges
 from strategies.cluster_admm.accelerated import AcceleratedAdmm
 from strategies.cluster_admm.finding import ClusterFinding, first_assignment

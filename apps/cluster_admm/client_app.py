@@ -29,14 +29,15 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.common import units
 from apps.common.enrolment import enrolment, introduction
 from apps.common.evaluation.holding import held_out_rows as rows_to_score
 from apps.common.memory import Memory
 from apps.common.node import Node
+from apps.common.own_data import units
+from apps.common.own_data.scaling import is_apart
+from apps.common.own_data.sent import sent_key, sent_scaling
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal, personal
-from apps.common.scaling import is_apart, sent_key, sent_scaling
 from apps.server_graph.data import Samples
 from privacy.accounting.budget import Policy, PrivacyRefused
 from privacy.secagg.client import Summands, register

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from apps.common.scaling import StandardisedConfig
+from apps.common.own_data.scaling import StandardisedConfig
 from apps.common.settings import ConfigError, Scalar
 
 LOSSES = ("ridge", "logistic")

@@ -54,7 +54,7 @@ is public.
 
     Adversary: whoever sees every message, the servers included, and knows all but one sample.
     Features that are standardised (``standardise = "public"``) are mapped record by record before
-    they are clipped, so Delta stays what it is (`apps.common.scaling`).
+    they are clipped, so Delta stays what it is (`apps.common.own_data.scaling`).
     Not covered: what enrolment tells, which is D, the client's name, place, server and cluster, the
     features' names and whether it is simulated; when it took part; how long a step took. Losses for
     finding clusters have no noise, so they are refused.
@@ -74,7 +74,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.node import Node
-from apps.common.scaling import told_at_enrolment
+from apps.common.own_data.scaling import told_at_enrolment
 from apps.common.seeds import generator
 from apps.common.tables import DataError
 from apps.server_graph.problem import clip_rows
@@ -129,9 +129,10 @@ STATEMENTS = {
 }
 SUMMED = {
     "claim": "What the server sees of clients' data are noisy sums over all clients: of counts of "
-    "how long samples are and how large their features, of moments of clipped samples, and of scores where samples are held "
-    "out. All together spend at most epsilon, and everything else is computed from them. Clients' "
-    "own models are made on their devices from raw samples and stay there.",
+    "how long samples are and how large their features, of moments of clipped samples, and of "
+    "scores where samples are held out. All together spend at most epsilon, and everything else is "
+    "computed from them. Clients' own models are made on their devices from raw samples and stay "
+    "there.",
     "adversary": "Whoever sees every message and chooses them, the servers included, together with "
     "up to a share `colluding` of the clients, and knows all but one sample of a client. A device "
     "counts on the noise of others whose signed keys its owner has listed; without such keys it "

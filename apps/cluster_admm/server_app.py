@@ -13,9 +13,9 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
+from apps.common.own_data.standardising import standardise, take_counts, tell
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
-from apps.common.standardising import standardise, take_counts, tell
 from strategies.cluster_admm.finding import ClusterFinding
 from strategies.cluster_admm.search import agreement
 from strategies.cluster_admm.selection import ClusterSelection

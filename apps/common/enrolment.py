@@ -63,7 +63,7 @@ def introduction(
 ) -> Message:
     """Return name, order, number of records and the variables' names; ``places`` as server=3.
 
-    ``moments`` are of its columns (`apps.common.units.own_moments`), where a run asks for them.
+    ``moments`` are of its columns (`apps.common.own_data.units`), where a run asks for them.
     """
     told = {f"moments-{name}": list(part) for name, part in zip(MOMENTS, moments, strict=False)}
     who = ConfigRecord(

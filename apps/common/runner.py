@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apps
-from apps.common.choosing import Chosen, choose_places, places_of_files
+from apps.common.own_data.choosing import Chosen, choose_places, places_of_files
+from apps.common.own_data.scaling import scales_by_value
 from apps.common.results import RunResult
-from apps.common.scaling import scales_by_value
 from apps.common.settings import ConfigError, Scalar, config_class
 from apps.common.tables import client_files, client_sources, shared_dataset
 from apps.network.place import DEFAULTS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from apps.common.scaling import parsed_scales
+from apps.common.own_data.scaling import parsed_scales
 from apps.common.settings import ConfigError, Scalar, StudyConfig
 
 # Squares of clipped signals, and their sums, are ordinary floats in between.

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.node import Node
-from apps.common.scaling import public_scaling
+from apps.common.own_data.scaling import public_scaling
 from apps.common.seeds import generator
 from apps.common.tables import Table, read_table, read_tolerantly, require_variation
 

@@ -12,9 +12,9 @@ from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from apps.common.metrics import EDGE_THRESHOLD, LOOSE_EDGE_THRESHOLD, matthews, relative_error
+from apps.common.own_data.standardising import tell
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
-from apps.common.standardising import tell
 from strategies.consensus_graph.baselines import AveragedGraph, IndependentGraphs
 from strategies.consensus_graph.exact import ReleasedStatistics
 from strategies.consensus_graph.foresight import ForeseenConsensus

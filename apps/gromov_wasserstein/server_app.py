@@ -13,12 +13,12 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
+from apps.common.own_data.standardising import tell
 from apps.common.progress import publish
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
-from apps.common.standardising import tell
 from strategies.core import wire
 from strategies.core.base import Client
 from strategies.core.checkpoint import CheckpointError

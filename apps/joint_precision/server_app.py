@@ -12,9 +12,9 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
+from apps.common.own_data.standardising import tell
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
-from apps.common.standardising import tell
 from strategies.core import wire
 from strategies.core.base import Client
 from strategies.core.closing.deliver import deliver

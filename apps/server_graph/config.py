@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from apps.common.scaling import StandardisedConfig
+from apps.common.own_data.scaling import StandardisedConfig
 from apps.common.settings import ConfigError, Scalar
 from strategies.core.rules import FEWEST
 from strategies.topology.rules import check_rule

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from apps.common.assignment import dealt_server, given_number
 from apps.common.node import Node
-from apps.common.scaling import Scaling
+from apps.common.own_data.scaling import Scaling
 from apps.common.seeds import generator
 from apps.common.tables import DataError, read_table, read_tolerantly
 

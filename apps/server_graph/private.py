@@ -33,7 +33,7 @@ terms between 0 and 1, of sensitivity 1, for which a tenth of the budget (in zer
 terms) is kept.
 
 **The common scale** of features (``standardise``) is another noisy sum before the first round, of
-counts by octave (`apps.common.units`), for which as much is kept.
+counts by octave (`apps.common.own_data.units`), for which as much is kept.
 """
 
 from __future__ import annotations

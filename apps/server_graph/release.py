@@ -67,7 +67,7 @@ from __future__ import annotations
 
 import math
 
-from apps.common.scaling import told_at_enrolment
+from apps.common.own_data.scaling import told_at_enrolment
 from privacy.accounting.zcdp import zcdp_epsilon
 
 from .config import ServerGraphConfig

@@ -12,10 +12,10 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from apps.common.own_data.standardising import standardise, tell
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from apps.common.seeds import generator
-from apps.common.standardising import standardise, tell
 from strategies.core.base import Client
 from strategies.core.checkpoint import Checkpoint
 from strategies.server_graph.noise import ServerNoise

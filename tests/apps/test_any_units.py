@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from apps.common.metrics import edges
+from apps.common.own_data.scaling import Scaling
 from apps.common.runner import make_run_config, run
-from apps.common.scaling import Scaling
 from apps.gromov_wasserstein.files.npz import write_graphs
 from apps.gromov_wasserstein.synthetic import synthetic_graphs
 from apps.runs.using import predict

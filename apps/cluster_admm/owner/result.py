@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from apps.cluster_admm.problem import mean_losses, signed_labels
 from apps.cluster_admm.steps import alone
 from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores
+from apps.common.own_data.scaling import Scaling
 from apps.common.private.personal import Personal
-from apps.common.scaling import Scaling
 from apps.server_graph.data import Samples
 from apps.server_graph.owner.result import raw_model, scores_in_units
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.common.choosing import FEWEST, Chosen, choose_places
+from apps.common.own_data.choosing import FEWEST, Chosen, choose_places
 from apps.common.settings import ConfigError, StudyConfig, config_class
 
 

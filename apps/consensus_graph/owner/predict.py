@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from apps.common.own_data.scaling import public_scaling
 from apps.common.private.using import Predictions, Usable, new_table
-from apps.common.scaling import public_scaling
 from apps.consensus_graph.data import own_units
 from apps.consensus_graph.private.personal import log_likelihood, with_faint
 from apps.consensus_graph.problem import Matrix, Vector

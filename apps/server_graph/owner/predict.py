@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from apps.common.evaluation.measures import accuracy, r_squared
+from apps.common.own_data.scaling import Scaling
 from apps.common.private.using import Predictions, Usable, new_table
-from apps.common.scaling import Scaling
 from apps.server_graph.data import TARGET
 from apps.server_graph.losses import checked_labels
 

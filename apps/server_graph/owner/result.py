@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
+from apps.common.own_data.scaling import Scaling
 from apps.common.private.personal import Personal
-from apps.common.scaling import Scaling
 from apps.server_graph.data import Samples
 from apps.server_graph.losses import Loss, loss_by_name, start
 from apps.server_graph.personal import pulled

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.own_data.scaling import parameter_names
 from apps.common.results import RunResult, write_atomically
-from apps.common.scaling import parameter_names
 from apps.common.settings import ConfigError
 from apps.pages import plots
 from apps.pages.graphs import write_graphml

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common import units
-from apps.common.scaling import (
+from apps.common.own_data import units
+from apps.common.own_data.scaling import (
     Scaling,
     parsed_scales,
     public_scaling,

@@ -1,7 +1,7 @@
 """What a server does for the setting ``standardise``: offsets and scales found, told, and sent.
 
-Called when clients have enrolled, before the first round; `apps.common.scaling` has the mathematics
-and why it is safe, `apps.common.units` how the numbers are found.
+Called when clients have enrolled, before the first round; `scaling` has the mathematics and why it
+is safe, `units` how the numbers are found.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from apps.common import units
+from apps.common.own_data import units
+from apps.common.own_data.scaling import Scaling, StandardisedConfig, public_scaling
 from apps.common.results import RunResult
-from apps.common.scaling import Scaling, StandardisedConfig, public_scaling
 from apps.common.settings import ConfigError
 from strategies.core.base import Client, StudyError, StudyStrategy
 

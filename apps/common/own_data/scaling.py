@@ -28,11 +28,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from flwr.app import ArrayRecord, Message
 from numpy.typing import NDArray
 
 from apps.common.settings import ConfigError, StudyConfig
-from strategies.core import wire
 
 Array = NDArray[np.float64]
 
@@ -195,30 +193,6 @@ def parameter_names(variables: Sequence[str], size: int) -> list[str] | None:
     named = [str(name) for name in variables]
     named += [INTERCEPT] if size == len(named) + 1 else []
     return named if size == len(named) == len(set(named)) else None
-
-
-def sent_key(message: Message) -> bytes | None:
-    """Return what a scaling in a message is known by; None where there is none."""
-    arrays = message.content.get("arrays")
-    if not isinstance(arrays, ArrayRecord) or "scale" not in arrays:
-        return None
-    return b"|".join(arrays[name].data for name in NAMES if name in arrays)
-
-
-def sent_scaling(message: Message, features: int) -> Scaling:
-    """Return the scaling that the server sent beside a model, checked.
-
-    Raises
-    ------
-    ValueError
-        For numbers that nothing can be standardised by.
-    """
-    arrays = message.content["arrays"]
-    assert isinstance(arrays, ArrayRecord)
-    sent = {name: wire.unpack(arrays[name]) for name in NAMES if name in arrays}
-    found = Scaling.from_arrays(sent, features)
-    assert found is not None
-    return found
 
 
 def is_apart(run_config: Mapping[str, Any]) -> bool:
