@@ -14,7 +14,8 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from apps import STUDIES, run
+from apps.tuning.tuner import tune
 
-__all__ = ["STUDIES", "__version__", "run"]
+__all__ = ["STUDIES", "__version__", "run", "tune"]
 
 __version__ = version("trellis")
