@@ -16,10 +16,11 @@ from .outcome import AS_GOOD, BEST, Tuning, cost_in_words, in_words
 from .picture import draw
 
 _ONE_ERROR = (
-    f"'{AS_GOOD}' marks settings whose mean the splits cannot tell from the best one's: among "
-    "these take what is cheapest or simplest. The gain is taken split by split, against the "
-    "settings before; below 0 it is worse. Splits of the same records overlap, so the true error "
-    "is somewhat larger than the one shown."
+    f"'{AS_GOOD}' marks settings that the splits cannot tell from the best: split by split they "
+    "are no further from it than one standard error of that distance. Among these take what is "
+    "cheapest or simplest. The gain is taken split by split, against the settings before; below 0 "
+    "it is worse. Splits of the same records overlap, so the true error is somewhat larger than "
+    "the one shown."
 )
 
 

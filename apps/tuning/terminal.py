@@ -12,7 +12,7 @@ from rich.table import Table
 
 from apps.pages.wording import duration, number
 
-from .outcome import BEST, Tuning, cost_in_words, in_words
+from .outcome import BEST, DEFAULT, Tuning, cost_in_words, in_words
 
 _EVERY = 5.0  # seconds between two lines where nothing can be drawn over
 _MOST_ROWS = 40
@@ -98,7 +98,7 @@ def _plain(value: Any) -> str:
 
 
 def _gain(row: dict[str, Any]) -> str:
-    if row["gain"] is None:
+    if row["gain"] is None or DEFAULT in row["remark"]:
         return number(None)
     error = row["standard error of the gain"]
     return f"{row['gain']:+.3g}" + ("" if error is None else f" ± {error:.2g}")

@@ -93,8 +93,13 @@ def best_of(trials: Sequence[Trial], seeds: Sequence[int], lower: bool) -> Trial
 
 
 def as_good(trial: Trial, best: Trial) -> bool:
-    """Return whether a trial's mean lies within one standard error of the best."""
-    return math.isfinite(best.error) and abs(trial.mean - best.mean) <= best.error
+    """Return whether the splits cannot tell a trial from the best.
+
+    Its distance from the best, split by split, is then at most one standard error of that distance.
+    (One of the best one's mean would be mostly of how different the splits are, for all alike.)
+    """
+    apart = gain(best, trial, lower=False)
+    return apart is not None and math.isfinite(apart.error) and abs(apart.mean) <= apart.error
 
 
 def named(keys: Sequence[str], values: Values) -> Mapping[str, Scalar]:
