@@ -136,8 +136,13 @@ def carry_out(
         try:
             work.do()
         except KeyboardInterrupt:
-            raise Interrupted(work.outcome(began, complete=False)) from None
-        return _kept(work.outcome(began, complete=True))
+            tuning = work.outcome(began, complete=False)
+            _keep_table(tuning)
+            raise Interrupted(tuning) from None
+        tuning = work.outcome(began, complete=True)
+        _keep_table(tuning)
+        _keep_best(tuning)
+        return tuning
 
 
 class _Work:
@@ -223,16 +228,19 @@ class _Work:
         self._watch(done, self._plan.runs, best)
 
 
-def _kept(tuning: Tuning) -> Tuning:
-    """Return a tuning after its table, picture, page and best settings are written."""
+def _keep_table(tuning: Tuning) -> None:
+    if tuning.folder is not None:
+        write_atomically(tuning.folder / TABLE, metrics_csv(tuning.rows()).encode())
+
+
+def _keep_best(tuning: Tuning) -> None:
+    """Write the best settings, the picture and the page."""
     if tuning.folder is not None:
         from . import best, page, picture
 
-        write_atomically(tuning.folder / TABLE, metrics_csv(tuning.rows()).encode())
         best.write(tuning, tuning.folder / "best.toml")
         picture.write(tuning, tuning.folder)
         page.write(tuning, tuning.folder / "tuning.html")
-    return tuning
 
 
 class _Log:

@@ -125,6 +125,8 @@ def test_an_interrupted_tuning_goes_on_to_the_same_table(tmp_path, after):
     with pytest.raises(Interrupted) as stopped:
         tune(STUDY, OVER, evaluate=Stopping(after), workers=1, out=tmp_path / "cut")
     assert not stopped.value.tuning.complete
+    assert (tmp_path / "cut" / "trials.csv").is_file()
+    assert not (tmp_path / "cut" / "best.toml").exists()
     assert sum(len(t.found) for t in stopped.value.tuning.trials) == after
     rest = Stopping(10**6)
     again = tune(STUDY, OVER, evaluate=rest, workers=1, out=tmp_path / "cut")
