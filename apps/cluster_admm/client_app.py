@@ -30,9 +30,9 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from apps.common.enrolment import enrolment, introduction
+from apps.common.evaluation.holding import held_out_rows as rows_to_score
 from apps.common.memory import Memory
 from apps.common.node import Node
-from apps.common.private.holding import held_out_rows as rows_to_score
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal, personal
 from apps.server_graph.data import Samples
@@ -55,7 +55,7 @@ from .release import bounded, permit_losses, release_model, sensitivity
 from .steps import Step, SureStep, primal_step
 
 if TYPE_CHECKING:
-    from apps.common.private.measures import Scores
+    from apps.common.evaluation.measures import Scores
 
 app = ClientApp()
 
@@ -97,7 +97,8 @@ def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
     node = Node.of(context)
     samples = client_table(config, seed, node)
     number = held_out_count(len(samples.y), config.scored_share)
-    return _Client(node, samples, policy, rows_to_score(len(samples.y), number, node, seed))
+    held = rows_to_score(len(samples.y), number, node, seed, config.privacy)
+    return _Client(node, samples, policy, held)
 
 
 _memory = Memory(ClusterAdmmConfig, _read)
@@ -241,7 +242,7 @@ register(app, summands)
 def own(message: Message, context: Context) -> Personal:
     """Return what this client is left with: a model of its own, or its cluster's."""
     # Late: no other message needs these.
-    from apps.common.private.measures import THIS
+    from apps.common.evaluation.measures import THIS
 
     from .owner.result import description, from_server, held_out_scores, in_words
     from .private.own import own_model

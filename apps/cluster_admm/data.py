@@ -137,7 +137,7 @@ def held_out_count(count: int, fraction: float) -> int:
 def held_out_rows(count: int, fraction: float) -> NDArray[np.bool_]:
     """Return which of ``count`` rows are left out to choose Q by: `held_out_count`, evenly spaced.
 
-    Those that score the result are others, see `apps.common.private.holding`.
+    Those that score the result are others, see `apps.common.evaluation.holding`.
     """
     held = np.zeros(count, dtype=np.bool_)
     if number := held_out_count(count, fraction):

@@ -21,7 +21,7 @@ from strategies.cluster_admm.strategy import ClusterAdmm
 from strategies.cluster_admm.summed import SummedClusters
 from strategies.core import wire
 from strategies.core.base import Client
-from strategies.core.deliver import deliver
+from strategies.core.closing.deliver import deliver
 
 from .build import build_strategy, build_sums
 from .config import ClusterAdmmConfig

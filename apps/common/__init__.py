@@ -2,7 +2,7 @@
 
 Settings of a run (`settings`), who a client is and what it holds (`node`, `tables`, `assignment`,
 `memory`), what it says (`enrolment`, `release`; in sums, and what it keeps: `private`), draws that
-repeat (`seeds`, `threads`), the graph of servers (`servers`), and what is kept of a run
-(`recording`, `results`, `progress`, `metrics`).
+repeat (`seeds`, `threads`), the graph of servers (`servers`), how good a result is (`evaluation`),
+and what is kept of a run (`recording`, `results`, `progress`, `metrics`).
 `runner` starts a run from Python; start reading there, or at `recording` for a server's side.
 """

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid
 
 from apps import study_module
+from apps.common.evaluation.scores import gather, numbers
 from apps.common.private.notes import sum_notes
 from apps.common.progress import publish
 from apps.common.results import FolderLock, RunResult
@@ -100,6 +101,7 @@ class StudyRun(Generic[Config]):
                 enrol_timeout=config.enrol_timeout,
                 clients_least=config.clients_least,
                 devices=self.devices,
+                scores=_who_scores(config),
             ),
             "ledger": self.ledger,
             "sampler": lambda server_round: generator(seed, "sampling", 0, server_round),
@@ -136,7 +138,7 @@ class StudyRun(Generic[Config]):
             strategy.on_ready = ready
             return
         # What an earlier run left in this folder must not pass for this one's.
-        for name in ("result.npz", "metrics.csv", "report.html"):
+        for name in ("result.npz", "metrics.csv", "scores.csv", "report.html"):
             (folder / name).unlink(missing_ok=True)
         shutil.rmtree(folder / "nodes", ignore_errors=True)
         self.result.save(folder)
@@ -160,6 +162,7 @@ class StudyRun(Generic[Config]):
     def _collect(self, strategy: StudyStrategy[Any]) -> None:
         result, progress = self.result, strategy.progress
         tell_of_graph(result, strategy)
+        self._collect_scores(strategy)
         result.metrics = progress.rows
         result.bytes_up, result.bytes_down = progress.bytes_up, progress.bytes_down
         kept = ("name", "partition", "count", "rounds", "failures", "last_failure")
@@ -188,6 +191,23 @@ class StudyRun(Generic[Config]):
                 )
             if client.out_of_range:
                 result.notes.append(_out_of_range(client, self.config.norm_bound))
+
+    def _collect_scores(self, strategy: StudyStrategy[Any]) -> None:
+        """Put held-out scores into the result, the means into its headline and its last round."""
+        named = {strategy.clients[c].name: table for c, table in sorted(strategy.scores.items())}
+        self.result.scores = gather(named)
+        means = numbers(self.result.scores)
+        for name, value in means.items():
+            self.result.headline.setdefault(name, value)
+        if strategy.progress.rows and means:
+            strategy.progress.rows[-1] = {**means, **strategy.progress.rows[-1]}
+        if self.config.held_out and self.result.status == "completed" and not means:
+            self.result.notes.append(_no_scores(self.config, bool(strategy.evaluated)))
+        elif means and self.config.privacy != "none":
+            self.result.notes.append(
+                "Held-out scores were gathered for evaluation, as this is a simulation. On devices "
+                "they stay with their owners."
+            )
 
     def write_report(
         self,
@@ -232,6 +252,20 @@ def _end(error: BaseException, *, resumable: bool) -> tuple[str, str]:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", f"The run was interrupted{go_on}."
     return "failed", f"The run stopped: {str(error) or type(error).__name__}"
+
+
+def _who_scores(config: StudyConfig) -> Literal["nobody", "simulated", "all"]:
+    """Return who tells how the result does on held-out records: devices without privacy only."""
+    if not config.held_out:
+        return "nobody"
+    return "all" if config.privacy == "none" else "simulated"
+
+
+def _no_scores(config: StudyConfig, asked: bool) -> str:
+    kept = f"held-out={config.held_out:g}: "
+    if asked:
+        return kept + "no client told a score; a client needs several records to hold some out."
+    return kept + "scores of held-out records stay on the devices, on their owners' pages."
 
 
 def _out_of_range(client: Client, bound: float) -> str:

@@ -1,7 +1,8 @@
 """One result object for every study and runtime, and its layout on disk.
 
 A run's folder holds ``run.json`` (what was run, where, how long, what was sent, what privacy was
-spent), ``metrics.csv`` (one row a round), ``result.npz`` (the study's arrays) and ``report.html``.
+spent), ``metrics.csv`` (one row a round), ``scores.csv`` (how good the result is on held-out
+records, by client), ``result.npz`` (the study's arrays) and ``report.html``.
 Every file is written whole or not at all, by one run at a time (`FolderLock`).
 """
 
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.evaluation.scores import scores_csv
 from apps.common.settings import ConfigError
 
 FORMAT = 1
@@ -51,6 +53,9 @@ class RunResult:
     network : of a server with a SuperLink of its own, or of several that were gathered: the graph,
         which server this is, and what happened between them; empty where all servers are in one
         process, or there is one only
+    scores : how the result does on held-out records, by client and in the mean, beside learning
+        alone; see `apps.common.evaluation.scores`. Empty where none were held out, or clients keep
+        that to themselves
     """
 
     study: str
@@ -72,6 +77,7 @@ class RunResult:
     status: str = "running"
     versions: dict[str, str] = field(default_factory=dict)
     network: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -88,6 +94,8 @@ class RunResult:
             write_atomically(folder / "result.npz", buffer.getvalue())
         if self.metrics:
             write_atomically(folder / "metrics.csv", metrics_csv(self.metrics).encode())
+        if self.scores:
+            write_atomically(folder / "scores.csv", scores_csv(self.scores).encode())
         write_atomically(folder / "run.json", json.dumps(self.header(), indent=2).encode())
         return folder
 
@@ -149,6 +157,7 @@ _HEADER_FIELDS = (
     "bytes_down",
     "versions",
     "network",
+    "scores",
 )
 
 

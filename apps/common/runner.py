@@ -90,8 +90,13 @@ def make_run_config(
     seed: int = 1,
     resume: bool = False,
 ) -> dict[str, Scalar]:
-    """Return the Flower run config of a study; settings that are not given keep their default."""
+    """Return the Flower run config of a study; settings that are not given keep their default.
+
+    With ``data`` that is the default for a person's own data (`StudyConfig.own_data`).
+    """
     settings = dict(settings or {})
+    if data is not None:
+        settings = {**config_class(study).own_data, **settings}
     files = [] if data is None else _client_files(study, Path(data))
     if files:
         settings.setdefault("clients", len(files))

@@ -73,6 +73,8 @@ class StudyConfig:
     class_settings: ClassVar[tuple[str, ...]] = ()
     # Numbers that may be the word auto: the study chooses them, and says what it chose.
     auto_settings: ClassVar[tuple[str, ...]] = ()
+    # What settings are on a person's own data where they are left open, kebab-case.
+    own_data: ClassVar[Mapping[str, Scalar]] = {"held-out": 0.2}
 
     rounds: int = 50
     tolerance: float = 1e-4

@@ -80,7 +80,7 @@ def enrol(message: Message, context: Context) -> Message:
     table = client_table(config, seed, node)
     check_budget(config, node, policy)
     if not (config.sums or config.at_home):
-        table, _ = split(table, config.held_out, node, seed)
+        table, _ = split(table, config.held_out, node, seed, config.privacy)
         # While the data is at hand: no later message needs to read it.
         release_statistic(config, seed, node, table, policy).keep(context.state)
     return introduction(message, node, int(table.values.shape[0]), table.columns)
@@ -182,7 +182,8 @@ def _statistic(config: ConsensusGraphConfig, context: Context) -> Statistic:
         return Statistic.from_records(context.state)
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = permitted(config, node, context)
-    table, _ = split(client_table(config, seed, node), config.held_out, node, seed)
+    table = client_table(config, seed, node)
+    table, _ = split(table, config.held_out, node, seed, config.privacy)
     statistic = release_statistic(config, seed, node, table, policy)
     statistic.keep(context.state)
     return statistic

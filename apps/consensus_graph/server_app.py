@@ -21,7 +21,7 @@ from strategies.consensus_graph.private import AloneAtHome, PrivateConsensus, Sh
 from strategies.consensus_graph.strategy import ConsensusGraph
 from strategies.core import wire
 from strategies.core.base import Client
-from strategies.core.deliver import deliver
+from strategies.core.closing.deliver import deliver
 from strategies.core.secure import SecureSum
 
 from .config import ConsensusGraphConfig

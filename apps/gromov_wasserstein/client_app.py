@@ -201,8 +201,8 @@ def embeddings(message: Message, context: Context) -> Message:
 def own_result(message: Message, context: Context) -> Personal:
     """Return the weights that this client keeps, and what it knows of its own graphs."""
     # Late: no other message needs these.
-    from apps.common.private.measures import ALONE as BY_ITSELF
-    from apps.common.private.measures import THIS, Scores
+    from apps.common.evaluation.measures import ALONE as BY_ITSELF
+    from apps.common.evaluation.measures import THIS, Scores
 
     from .model.gnn import build_model, weights
     from .model.home import ALONE, DECAY, RATE, USUAL_RATE, at_home, score

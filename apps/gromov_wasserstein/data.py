@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
+from apps.common.evaluation.holding import is_public, own_places
 from apps.common.node import Node, data_stamp
-from apps.common.private.holding import own_places
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
 from apps.common.tables import DataError, graph_folder
@@ -85,11 +85,11 @@ def client_split(
 ) -> Split:
     """Return which of a client's graphs are for what, 7 : 2 : 1 [JC, Sec. 5], or see `split`.
 
-    In simulation it is drawn from the run's seed, on a device from its secret: which places are for
-    what does not depend on any graph (one graph replaced must not change the part of all), and no
-    server knows or chooses them.
+    In simulation, and without privacy, it is drawn from the run's seed, else on a device from its
+    secret: which places are for what does not depend on any graph (one graph replaced must not
+    change the part of all), and no server knows or chooses them.
     """
-    if node.simulated:
+    if is_public(node, config.privacy):
         rng = generator(seed, "train, validation, test", max(node.partition, 0))
     else:
         rng = own_places(node, len(graphs))

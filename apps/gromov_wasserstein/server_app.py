@@ -20,7 +20,7 @@ from apps.common.settings import ConfigError
 from strategies.core import wire
 from strategies.core.base import Client
 from strategies.core.checkpoint import CheckpointError
-from strategies.core.deliver import deliver
+from strategies.core.closing.deliver import deliver
 from strategies.core.secure import SecureSum
 from strategies.gromov_wasserstein.descent import Descent
 from strategies.gromov_wasserstein.embeddings import Released, ReleaseTerms

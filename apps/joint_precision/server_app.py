@@ -16,7 +16,7 @@ from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from strategies.core import wire
 from strategies.core.base import Client
-from strategies.core.deliver import deliver
+from strategies.core.closing.deliver import deliver
 from strategies.joint_precision.alone import GatheredPrecision
 from strategies.joint_precision.one_sum import PooledPrecision
 from strategies.joint_precision.rehearsal import Rehearsal

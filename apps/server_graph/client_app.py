@@ -36,9 +36,9 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from apps.common.enrolment import enrolment, introduction
+from apps.common.evaluation.holding import held_out_rows
 from apps.common.memory import Memory
 from apps.common.node import Node
-from apps.common.private.holding import held_out_rows
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal, personal
 from apps.common.seeds import generator
@@ -63,7 +63,7 @@ from .private import (
 from .problem import draw_batches, local_steps
 
 if TYPE_CHECKING:
-    from apps.common.private.measures import Scores
+    from apps.common.evaluation.measures import Scores
 
 app = ClientApp()
 
@@ -107,7 +107,8 @@ def _read(config: ServerGraphConfig, seed: int, context: Context) -> _Client:
     node = Node.of(context)
     samples = client_table(config, seed, node)
     count = len(samples.y)
-    held = held_out_rows(count, Terms.of(config).kept_back(count), node, seed)
+    number = Terms.of(config).kept_back(count)
+    held = held_out_rows(count, number, node, seed, config.privacy)
     return _Client(node, samples, loss_by_name(config.loss), held)
 
 
@@ -199,7 +200,7 @@ def _enough(deviation: float, needed: float) -> float:
 def own_model(message: Message, context: Context) -> Personal:
     """Return what this client is left with: a model of its own, or its server's."""
     # Late: no other message needs these.
-    from apps.common.private.measures import THIS
+    from apps.common.evaluation.measures import THIS
 
     from .owner.result import SHARED, description, from_server, held_out_scores, in_words
     from .personal import personal_model

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from apps.common.results import RunResult
 from strategies.core import wire
-from strategies.core.deliver import deliver
+from strategies.core.closing.deliver import deliver
 from strategies.core.enrolment import StudyError
 from strategies.core.sums import noise_in
 from strategies.server_graph.strategy import ServerGraph

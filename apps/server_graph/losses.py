@@ -17,7 +17,8 @@ Any class with the methods of `Loss` can be named in the setting ``loss``, as in
 ``loss = "my_package.my_module.MyLoss"``. It must be installed on the server and on every client,
 and needs no arguments. It may also have ``start(features) -> (M,)``, where learning begins (zeros
 otherwise), ``hessian(w, X, y, weights) -> (M, M)``, the weighted sum of the samples' Hessians, with
-which a convex loss has its minimiser by Newton's method, and ``targets = "numbers"``, so that
+which a convex loss has its minimiser by Newton's method, ``decision(w, X) -> (n,)``, of labels,
+the larger the likelier 1, for the area under the ROC curve, and ``targets = "numbers"``, so that
 synthetic targets are numbers and not labels.
 """
 
@@ -98,7 +99,11 @@ class Logistic:
 
     def predict(self, w: Array, X: Array) -> Array:
         """Return labels -1 and +1; +1 on the boundary."""
-        return np.where(inner(X, w) >= 0.0, 1.0, -1.0)
+        return np.where(self.decision(w, X) >= 0.0, 1.0, -1.0)
+
+    def decision(self, w: Array, X: Array) -> Array:
+        """Return h'w (n,), the larger the likelier label 1."""
+        return inner(X, w)
 
     def check_targets(self, y: Array, source: str) -> Array:
         """Return labels -1 and +1; 0 and 1 are taken for them."""

@@ -28,7 +28,7 @@ add, gets no sum either.
 end where a client drops out; devices refuse more.
 
 **Held-out samples** have no part in u_k, learning samples none in the score: which is which goes by
-their places alone (`apps.common.private.holding`). The score of a public model is a noisy sum of
+their places alone (`apps.common.evaluation.holding`). The score of a public model is a noisy sum of
 terms between 0 and 1, of sensitivity 1, for which a tenth of the budget (in zero-concentrated
 terms) is kept.
 """

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.private.holding import drawn_rows
+from apps.common.evaluation.holding import drawn_rows
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
 from privacy.mechanisms.shares import Share, plan_share, simulated_sum_noise

@@ -22,7 +22,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -35,6 +35,7 @@ from privacy.accounting.ledger import Ledger
 
 from . import wire
 from .checkpoint import Checkpoint, Snapshot
+from .closing.evaluation import ScoreTable
 from .enrolment import Client, StudyError, enrol
 from .exchange import OFFLINE, Answers, exchange
 from .member import Member
@@ -67,6 +68,8 @@ class RoundPlan:
     enrol_timeout: float = 120.0
     clients_least: int = 0
     devices: tuple[str, ...] = ()
+    # Who is asked how the result does on held-out records: nobody, simulated clients, or all.
+    scores: Literal["nobody", "simulated", "all"] = "nobody"
 
 
 @dataclass
@@ -117,6 +120,9 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.refusals: list[str] = []
         self.left_out: list[str] = []
         self.undelivered: list[str] = []
+        # Held-out scores by client, and who was asked for them (`deliver`).
+        self.scores: dict[int, ScoreTable] = {}
+        self.evaluated: set[int] = set()
         # Called when nothing stands against the run any more, a checkpoint to go on from included.
         self.on_ready: Callable[[], None] = lambda: None
         self.progress = _Progress()
@@ -399,6 +405,11 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.progress.quiet_rounds = self.progress.quiet_rounds + 1 if quiet else 0
         return self.plan.tolerance > 0.0 and self.progress.quiet_rounds >= needed
 
+    def may_score(self, client: int) -> bool:
+        """Return whether a client may be asked for the scores of its held-out records."""
+        asked = self.plan.scores
+        return asked == "all" or (asked == "simulated" and self.clients[client].simulated)
+
     # --- Flower's strategy interface ---------------------------------------------------------
 
     def configure_train(
@@ -442,7 +453,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask for no evaluation: clients report what they know with their update."""
+        """Ask for nothing in a round: held-out scores are of the result (`deliver`)."""
         return []
 
     def aggregate_evaluate(

@@ -23,7 +23,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from .base import BadReply, Row
-from .deliver import PERSONAL, deliver
+from .closing.deliver import PERSONAL, deliver
 from .sums import SumStrategy
 
 

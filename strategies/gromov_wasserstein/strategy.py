@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from strategies.core import wire
 from strategies.core.base import BadReply, Client, Row, StudyError
-from strategies.core.deliver import deliver
+from strategies.core.closing.deliver import deliver
 from strategies.core.exchange import exchange
 from strategies.core.sums import Summands, SumStrategy
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from privacy.accounting.events import PrivacyEvent
 from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError
-from strategies.core.deliver import deliver
+from strategies.core.closing.deliver import deliver
 from strategies.core.exchange import Answers
 from strategies.core.secure import SecureAnswers
 from strategies.core.sums import noise_in

@@ -10,6 +10,7 @@ import numpy as np
 import apps
 from apps.common.private.kept import Kept, kept_results
 from apps.common.runner import make_run_config
+from apps.common.seeds import generator
 from privacy.mechanisms.noise import device_secret, release_noise
 from sim.grid import run_local
 
@@ -38,8 +39,16 @@ def kept_by(node) -> Kept:
     return kept
 
 
-def held_out_places(node, count: int, number: int) -> np.ndarray:
-    """Return which rows a device holds out, by its secret."""
+def held_out_places(count: int, number: int, seed: int = 1) -> np.ndarray:
+    """Return which rows a device holds out in a run without privacy, by the run's seed."""
+    rng = generator(seed, "held out")
+    rows = np.zeros(count, dtype=bool)
+    rows[rng.permutation(count)[:number]] = True
+    return rows
+
+
+def secret_places(node, count: int, number: int) -> np.ndarray:
+    """Return which rows a device holds out under privacy, by its secret."""
     drawn = release_noise(device_secret(Path(node["state-path"])), "held out", str(count))
     rng = np.random.default_rng(int.from_bytes(drawn.bytes(32), "big"))
     rows = np.zeros(count, dtype=bool)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from apps.cluster_admm.problem import mean_losses, signed_labels
 from apps.cluster_admm.steps import alone
-from apps.common.private.measures import ALONE, THIS, Scores, model_scores
+from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
 from apps.common.private.personal import Personal
 from apps.server_graph.data import Samples
 
@@ -51,7 +51,7 @@ def held_out_scores(
     for name, model in {**models, ALONE: by_itself}.items():
         values = Z @ model
         guess = values if loss == "ridge" else np.where(values >= 0.0, 1.0, -1.0)
-        found[name] = (guess, float(mean_losses(loss, model[None], Z, z)[0]))
+        found[name] = Predicted(guess, float(mean_losses(loss, model[None], Z, z)[0]), values)
     return model_scores(TARGETS[loss], y, z, found)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.private.holding import drawn_rows
+from apps.common.evaluation.holding import drawn_rows
 from apps.common.seeds import generator
 from privacy.mechanisms.shares import plan_share, simulated_sum_noise
 from strategies.cluster_admm.summed import SummedClusters

@@ -1,16 +1,22 @@
-"""The last message of a run, ``query.personal``: what a device is left with.
+"""The last message of a run: what a device is left with, and how good that is.
 
     @personal(app)
     def compute(message, context) -> Personal: ...
 
-answers it. With ``personal = "device"`` a client makes a result of its own from its raw data and
-the public one that the message brings; otherwise the server has made it, and the device stores what
-it is sent, checked. Either way it is written to the owner's state folder with a page, and scored on
-records that were held out; nothing of that leaves a device. The reply says that the message came,
+answers ``query.personal`` and ``evaluate``. With ``personal = "device"`` a client makes a result of
+its own from its raw data and the public one that the message brings; otherwise the server has made
+it, and the device stores what it is sent, checked. Either way it is written to the owner's state
+folder with a page, and scored on records that were held out. The reply says that the message came,
 nothing else, also where something failed (the reason is in the device's log). So it needs no noise:
 whoever sees all that is sent learns no more of the raw data than the public result tells (joint
 differential privacy, by the billboard lemma [HHRRW]_). In a simulation the reply carries the
 results, gathered to be evaluated; a run and its report say so.
+
+``evaluate`` asks for the scores as well. They are a function of the raw records, so a device tells
+them only where nothing is claimed anyway: with ``privacy = "none"``, and where its owner allows
+what is sent in the clear. Under any other privacy, whatever the server asks, they stay with the
+owner; studies with noisy sums tell a score through one of these, counted. A simulated client tells
+its scores in every mode.
 
 A server may send this at any time, as often as it likes, with anything in it: nothing that was kept
 is written over, and the disk it can fill is bounded (`kept`).
@@ -35,12 +41,14 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
+from apps.common.evaluation.measures import Scores
 from apps.common.node import Node
-from apps.common.private.measures import Scores
+from apps.common.settings import config_class
 from privacy.device import log
 from privacy.device.policy import Policy
 from privacy.device.work import TimeIsUp
 from strategies.core import wire
+from strategies.core.closing.evaluation import EVALUATE, score_records
 
 PERSONAL = "personal"
 
@@ -81,23 +89,46 @@ def personal(app: ClientApp) -> Callable[[Compute], Compute]:
     """Let a function make a client's own result where the server sends the public one."""
 
     def register(compute: Compute) -> Compute:
+        @app.evaluate()
         @app.query(PERSONAL)
         def answer(message: Message, context: Context) -> Message:
             node = Node.of(context)
+            asked = message.metadata.message_type == EVALUATE
             if node.simulated:
-                return Message(gathered(compute(message, context)), reply_to=message)
+                found = compute(message, context)
+                # What the server has made it need not be sent back.
+                content = gathered(found) if found.made_here else RecordDict()
+                if asked and found.scores is not None:
+                    _tell(content, found.scores())
+                return Message(content, reply_to=message)
+            content = RecordDict({PERSONAL: ConfigRecord({"came": True})})
             try:
-                keep(compute(message, context), node, context)
+                scores = keep(compute(message, context), node, context)
+                if asked and scores is not None and may_tell_scores(context):
+                    _tell(content, scores)
             except (Exception, TimeIsUp) as error:
                 # A failure may depend on the data: the reply is the same.
                 trace = "".join(traceback.format_exception(error))
                 log.note(node.state_path, "error", personal=True, error=repr(error), trace=trace)
-            came = RecordDict({PERSONAL: ConfigRecord({"came": True})})
-            return Message(came, reply_to=message)
+            return Message(content, reply_to=message)
 
         return compute
 
     return register
+
+
+def may_tell_scores(context: Context) -> bool:
+    """Return whether a device tells how a result does on its held-out records."""
+    privacy = (
+        config_class(str(context.run_config["study"])).from_run_config(context.run_config).privacy
+    )
+    return privacy == "none" and Policy.from_node_config(context.node_config).clear_updates
+
+
+def _tell(content: RecordDict, scores: Scores) -> None:
+    if scores.count:
+        for name, record in score_records(scores.table()).items():
+            content[name] = record
 
 
 def gathered(found: Personal) -> RecordDict:
@@ -113,8 +144,8 @@ def gathered(found: Personal) -> RecordDict:
     return content
 
 
-def keep(found: Personal, node: Node, context: Context) -> None:
-    """Write a result to the device's state folder, for its owner."""
+def keep(found: Personal, node: Node, context: Context) -> Scores | None:
+    """Write a result to the device's state folder, for its owner; return its scores, if any."""
     # Late: no other message needs these.
     from apps.common.private.about import asked_by, spent
     from apps.common.private.files import documents, write_documents
@@ -123,6 +154,7 @@ def keep(found: Personal, node: Node, context: Context) -> None:
 
     if node.state_path is None:
         raise ValueError("no folder for personal results; set state-path in --node-config")
+    scores = _scored(found, node)
     about = {
         "format": FORMAT,
         **asked_by(node, context),
@@ -131,7 +163,7 @@ def keep(found: Personal, node: Node, context: Context) -> None:
         "variables": [str(name) for name in found.variables],
         "words": list(found.words),
         "summary": {key: _plain(value) for key, value in found.summary.items()},
-        "scores": _scored(found, node),
+        "scores": _as_kept(found, scores),
         "spent": spent(node, context),
         "versions": versions(),
     }
@@ -143,17 +175,23 @@ def keep(found: Personal, node: Node, context: Context) -> None:
     folder = free_place(node.state_path, str(context.run_id), size, most)
     write_documents(folder, files)
     log.note(node.state_path, "result", kept_in=str(folder), made=about["made"])
+    return scores
 
 
-def _scored(found: Personal, node: Node) -> dict[str, Any] | None:
-    """Return the scores as they are kept; one that fails must not cost the owner the result."""
-    if found.scores is None:
-        return None
+def _scored(found: Personal, node: Node) -> Scores | None:
+    """Return the scores; one that fails must not cost the owner the result."""
     try:
-        scores = found.scores()
+        return None if found.scores is None else found.scores()
     except (Exception, TimeIsUp) as error:
         trace = "".join(traceback.format_exception(error))
         log.note(node.state_path, "error", scores=True, error=repr(error), trace=trace)
+        return None
+
+
+def _as_kept(found: Personal, scores: Scores | None) -> dict[str, Any] | None:
+    if found.scores is None:
+        return None
+    if scores is None:
         return {"failed": True}
     return {**scores.as_record(), "words": scores.in_words()}
 

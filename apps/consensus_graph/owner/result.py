@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from apps.common.evaluation.measures import ALONE, THIS, Scores
 from apps.common.metrics import LOOSE_EDGE_THRESHOLD
-from apps.common.private.measures import ALONE, THIS, Scores
 from apps.common.private.personal import Personal
 from apps.consensus_graph.private.personal import (
     best_scale,

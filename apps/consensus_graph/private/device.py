@@ -93,7 +93,7 @@ def sum_of(message: Message, context: Context) -> Summands:
 def own_graph(message: Message, context: Context) -> Personal:
     """Return what this client is left with: a graph of its own, or those that the server made."""
     # Late: no other message needs these.
-    from apps.common.private.measures import ALONE, THIS, Scores
+    from apps.common.evaluation.measures import ALONE, THIS, Scores
     from apps.consensus_graph.owner.result import (
         MODEL,
         from_server,
@@ -160,7 +160,7 @@ def _read(context: Context) -> tuple[ConsensusGraphConfig, Table, Table, Matrix]
     Policy.from_node_config(context.node_config).permit(config.privacy)
     node, seed = Node.of(context), int(context.run_config["seed"])
     table = client_table(config, seed, node)
-    return config, table, *score.split(table, config.held_out, node, seed)
+    return config, table, *score.split(table, config.held_out, node, seed, config.privacy)
 
 
 def _public(message: Message, table: Table) -> tuple[Vector, float]:

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from apps.common.evaluation import holding
 from apps.common.node import Node
-from apps.common.private import holding
 from apps.common.tables import Table
 from apps.consensus_graph.problem import Matrix, Vector
 
@@ -39,9 +39,12 @@ def held_out_count(count: int, share: float) -> int:
     return max(0, min(int(share * count), count - 2))
 
 
-def split(table: Table, share: float, node: Node, seed: int) -> tuple[Table, Matrix]:
+def split(
+    table: Table, share: float, node: Node, seed: int, privacy: str = "sound"
+) -> tuple[Table, Matrix]:
     """Return the signals to learn from, as a table, and those held out."""
-    return holding.split(table, held_out_count(len(table.values), share), node, seed)
+    number = held_out_count(len(table.values), share)
+    return holding.split(table, number, node, seed, privacy)
 
 
 def scores(learning: Matrix, held: Matrix, consensus: Vector, noise: float, alpha: float) -> Vector:

@@ -16,7 +16,7 @@ import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
-from apps.common.private.measures import ACCURACY, ALONE, MOST_FREQUENT, THIS, Scores
+from apps.common.evaluation.measures import ACCURACY, ALONE, MOST_FREQUENT, THIS, Scores
 from apps.gromov_wasserstein.config import GromovWassersteinConfig
 from apps.gromov_wasserstein.data import Split
 from apps.gromov_wasserstein.graphs import Graph

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.private.measures import ALONE, THIS, Scores
+from apps.common.evaluation.measures import ALONE, THIS, Scores
 from apps.common.private.personal import Personal
 from apps.joint_precision.owner.margins import margins
 from apps.joint_precision.private.own import ALONE as BY_ITSELF

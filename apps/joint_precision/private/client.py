@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 
+from apps.common.evaluation import holding
 from apps.common.node import Node
-from apps.common.private import holding
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal
 from apps.common.tables import Table
@@ -111,21 +111,31 @@ def own_result(message: Message, context: Context) -> Personal:
     # For the one bit of the score, which is noised with all others.
     context.state[_HELPED] = ConfigRecord({"helped": not found.alone})
     mine = _personal(found, alone, table)
-    return mine if Node.of(context).simulated else _for_the_owner(mine, learned, held)
+    whole = _for_the_owner(mine, learned, held, config.gamma)
+    # What a simulated client sends stays as it is.
+    return replace(mine, scores=whole.scores) if Node.of(context).simulated else whole
 
 
-def _for_the_owner(mine: Personal, learned: np.ndarray, held: np.ndarray) -> Personal:
+def _for_the_owner(mine: Personal, learned: np.ndarray, held: np.ndarray, gamma: float) -> Personal:
     """Return a device's result with what its owner needs to judge and to use it."""
-    from apps.common.private.measures import ALONE as BY_ITSELF
-    from apps.common.private.measures import THIS, Scores
+    from apps.common.evaluation.measures import ALONE as BY_ITSELF
+    from apps.common.evaluation.measures import THIS, Scores
 
-    from ..owner.result import FEWEST, description, held_out_scores, in_words, kept_arrays
+    from ..owner.result import (
+        FEWEST,
+        alone_matrix,
+        description,
+        held_out_scores,
+        in_words,
+        kept_arrays,
+    )
 
     arrays = mine.arrays
     more = kept_arrays(arrays["sparse"], arrays["precision"], learned)
 
     def scores() -> Scores:
-        found = {THIS: more["latent-precision"], BY_ITSELF: arrays["alone"]}
+        # Beside the best that the client can do by itself, not only at the run's own penalties.
+        found = {THIS: more["latent-precision"], BY_ITSELF: alone_matrix(learned, gamma)}
         return held_out_scores(found, held)
 
     return replace(
@@ -211,4 +221,4 @@ def learning_part(
     """Return the samples to learn from, as a table, and those held out."""
     count = len(table.values)
     number = count - concordance.learning_count(count, config.held_out)
-    return holding.split(table, number, node, seed)
+    return holding.split(table, number, node, seed, config.privacy)

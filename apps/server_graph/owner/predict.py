@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from apps.common.evaluation.measures import accuracy, r_squared
 from apps.common.private.kept import Kept
-from apps.common.private.measures import accuracy, r_squared
 from apps.common.private.using import Predictions, new_table
 from apps.server_graph.data import TARGET
 from apps.server_graph.losses import checked_labels

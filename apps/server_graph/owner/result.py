@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.private.measures import ALONE, THIS, Scores, model_scores
+from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
 from apps.common.private.personal import Personal
 from apps.server_graph.data import Samples
 from apps.server_graph.losses import Loss, start
@@ -54,8 +54,13 @@ def held_out_scores(
     X, y = samples.X[~held], samples.y[~held]
     alone = pulled(loss, start(loss, X.shape[1]), X, y, ridge, 0.0)
     Z, z = samples.X[held], samples.y[held]
+    decision = getattr(loss, "decision", None)
     found = {
-        name: (loss.predict(model, Z), float(np.mean(loss.loss(model, Z, z))) if len(z) else 0.0)
+        name: Predicted(
+            loss.predict(model, Z),
+            float(np.mean(loss.loss(model, Z, z))) if len(z) else 0.0,
+            None if decision is None else decision(model, Z),
+        )
         for name, model in {**models, ALONE: alone}.items()
     }
     return model_scores(targets_of(loss), y, z, found)

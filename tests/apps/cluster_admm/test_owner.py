@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apps.command import main
-from apps.common.private.measures import ALONE, MEAN, THIS
+from apps.common.evaluation.measures import ALONE, MEAN, THIS
 from tests.apps.owner_runs import devices, held_out_places, kept_by, run_on, score_of
 
 STUDY = "cluster-admm"
@@ -55,7 +55,7 @@ def test_scores_beside_learning_alone_and_predictions(tmp_path, capsys):
     nodes = nodes_of(tmp_path, data)
     run_on(nodes, STUDY, tmp_path / "out", SETTINGS)
     kept, arrays = kept_by(nodes[1]), data[1]
-    held = held_out_places(nodes[1], 30, 6)
+    held = held_out_places(30, 6)
     X, y, w = arrays["X"][held], arrays["y"][held], kept.arrays["model"]
     assert score_of(kept, THIS)["mean loss"] == pytest.approx(np.mean((y - X @ w) ** 2))
     rest, target = arrays["X"][~held], arrays["y"][~held]

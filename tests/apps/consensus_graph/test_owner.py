@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from apps.command import main
-from apps.common.private.measures import ALONE, THIS
+from apps.common.evaluation.measures import ALONE, THIS
 from apps.consensus_graph.problem import statistic
 from apps.consensus_graph.solver import solve
-from tests.apps.owner_runs import devices, held_out_places, kept_by, run_on, score_of
+from tests.apps.owner_runs import devices, held_out_places, kept_by, run_on, score_of, secret_places
 
 STUDY = "consensus-graph"
 NAMES = np.array([f"gene {k}" for k in range(6)])
@@ -65,7 +65,7 @@ def test_scores_and_predictions_are_gaussian_likelihoods(tmp_path, capsys):
     nodes = devices(tmp_path, data)
     run_on(nodes, STUDY, tmp_path / "out", {"rounds": 3, "held-out": 0.25})
     kept, X = kept_by(nodes[0]), data[0]["X"]
-    held = held_out_places(nodes[0], 40, 10)
+    held = held_out_places(40, 10)
     w = kept.arrays["weights"]
     expected = likelihood(w, X[~held], X[held])
     assert score_of(kept, THIS)[MEASURE] == pytest.approx(expected.mean())
@@ -86,7 +86,7 @@ def test_a_graph_made_at_home_is_scored_and_used_too(tmp_path):
     settings = {"privacy": "sound", "held-out": 0.25, "epsilon": 5.0}
     run_on(nodes, STUDY, tmp_path / "out", settings)
     kept, X = kept_by(nodes[0]), data[0]["X"]
-    held = held_out_places(nodes[0], 40, 10)
+    held = secret_places(nodes[0], 40, 10)
     assert kept.about["made"] == "here"
     expected = likelihood(kept.arrays["weights"], X[~held], X[held]).mean()
     assert score_of(kept, THIS)[MEASURE] == pytest.approx(expected)

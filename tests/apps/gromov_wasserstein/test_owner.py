@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from apps.command import main
-from apps.common.private.measures import MOST_FREQUENT, THIS
+from apps.common.evaluation.measures import MOST_FREQUENT, THIS
 from apps.gromov_wasserstein.files.npz import write_graphs
 from apps.gromov_wasserstein.model.gnn import build_model, load
 from apps.gromov_wasserstein.model.training import predicted

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import kendalltau, multivariate_normal
 
 from apps.command import main
-from apps.common.private.measures import THIS
+from apps.common.evaluation.measures import THIS
 from apps.joint_precision.owner.margins import from_gaussian, margins, to_gaussian
 from tests.apps.owner_runs import devices, held_out_places, kept_by, run_on, score_of
 
@@ -56,7 +56,7 @@ def test_scores_predictions_and_gaps(tmp_path):
     nodes = devices(tmp_path, data)
     run_on(nodes, STUDY, tmp_path / "out", SETTINGS)
     kept, X = kept_by(nodes[0]), data[0]["X"]
-    held = held_out_places(nodes[0], 60, 15)
+    held = held_out_places(60, 15)
     omega = kept.arrays["sparse"]
     S = np.eye(4)
     for i in range(4):

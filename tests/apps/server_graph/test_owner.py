@@ -9,9 +9,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from apps.command import main
-from apps.common.private.measures import ALONE, MEAN, MOST_FREQUENT, THIS
+from apps.common.evaluation.measures import ALONE, MEAN, MOST_FREQUENT, THIS
 from tests.apps.owner_runs import devices, held_out_places, kept_by, run_on, score_of
-from tests.attacks.same_device import with_secret
 
 STUDY = "server-graph"
 NAMES = np.array(["age", "<b>dose</b>", "weight"])
@@ -59,13 +58,13 @@ def test_every_device_gets_its_server_s_model_in_every_mode(way, tmp_path):
         assert kept.about["model"]["loss"] == "logistic"
 
 
-def test_scores_are_of_rows_that_were_held_out_by_the_device_s_secret(tmp_path):
+def test_scores_are_of_rows_that_were_held_out(tmp_path):
     data = tables()
     nodes = devices(tmp_path, data)
     run_on(nodes, STUDY, tmp_path / "out", OPEN)
     for node, arrays in zip(nodes, data, strict=True):
         kept = kept_by(node)
-        held = held_out_places(node, 40, 10)
+        held = held_out_places(40, 10)
         X, y, w = arrays["X"][held], arrays["y"][held], kept.arrays["model"]
         assert kept.about["scores"]["count"] == 10
         this = score_of(kept, THIS)
@@ -88,12 +87,10 @@ def test_held_out_rows_teach_nothing(tmp_path):
         folder = tmp_path / str(place)
         folder.mkdir()
         nodes = devices(folder, data)
-        for node in nodes:  # so that both runs hold the same rows out
-            with_secret(node)
         changed = []
-        for node, arrays in zip(nodes, data, strict=True):
+        for arrays in data:
             X = arrays["X"].copy()
-            X[held_out_places(node, 40, 10)] += poison
+            X[held_out_places(40, 10)] += poison
             changed.append({**arrays, "X": X})
         devices(folder, changed)
         run_on(nodes, STUDY, folder / "out", {**OPEN, "batch": 0})
@@ -173,7 +170,7 @@ def test_numbers_are_predicted_and_scored_by_r_squared(tmp_path, capsys):
     nodes = devices(tmp_path, data)
     run_on(nodes, STUDY, tmp_path / "out", {**OPEN, "loss": "least-squares"})
     kept = kept_by(nodes[2])
-    held = held_out_places(nodes[2], 40, 10)
+    held = held_out_places(40, 10)
     X, y = data[2]["X"][held], data[2]["y"][held]
     v = Ridge(alpha=30 * 0.01, fit_intercept=False).fit(data[2]["X"][~held], data[2]["y"][~held])
     spread = np.sum((y - y.mean()) ** 2)

@@ -2,9 +2,10 @@
 
 The number of records that are held out is public (the studies say how many, by their count and the
 setting ``held-out``); which ones they are goes by their places alone, never by what is in them, so
-a record replaced stays on its side. In a simulation places are drawn from the run's seed. On a
-device they are drawn from its secret: the same at every message and in every run over as many
-records, and no server knows them or chooses them by the seed.
+a record replaced stays on its side. In a simulation places are drawn from the run's seed, and so
+they are on a device with ``privacy = "none"``: the same records score the result on every runtime.
+Otherwise a device draws them from its secret: the same at every message and in every run over as
+many records, and no server knows them or chooses them by the seed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from privacy.mechanisms.noise import device_secret, release_noise
 Rows = NDArray[np.bool_]
 
 
-def held_out_rows(count: int, number: int, node: Node, seed: int) -> Rows:
+def held_out_rows(count: int, number: int, node: Node, seed: int, privacy: str = "sound") -> Rows:
     """Return which of ``count`` rows (n,) are held out, ``number`` of them.
 
     Raises
@@ -32,14 +33,21 @@ def held_out_rows(count: int, number: int, node: Node, seed: int) -> Rows:
     """
     if number <= 0:
         return np.zeros(count, dtype=np.bool_)
-    if node.simulated:
+    if is_public(node, privacy):
         return drawn_rows(count, number, generator(seed, "held out"))
     return drawn_rows(count, number, own_places(node, count))
 
 
-def split(table: Table, number: int, node: Node, seed: int) -> tuple[Table, NDArray[np.float64]]:
+def is_public(node: Node, privacy: str) -> bool:
+    """Return whether the run's seed says which records are held out."""
+    return node.simulated or privacy == "none"
+
+
+def split(
+    table: Table, number: int, node: Node, seed: int, privacy: str = "sound"
+) -> tuple[Table, NDArray[np.float64]]:
     """Return the records of a table to learn from, and the values (number, d) of those held out."""
-    out = held_out_rows(len(table.values), number, node, seed)
+    out = held_out_rows(len(table.values), number, node, seed, privacy)
     if not out.any():
         return table, table.values[:0]
     return replace(table, values=table.values[~out]), table.values[out]

@@ -3,10 +3,13 @@
 Two kinds of runs, one message. With ``personal = "device"`` every client is sent the public result
 and makes its own from it; simulated clients send theirs back, to be evaluated (``take``). In all
 other runs the server has made the result, and each device is sent its own part of it; simulated
-clients are sent nothing then: they are in the server's hands anyway.
+clients are sent nothing then, unless they are to score it: they are in the server's hands anyway.
 
-A device's reply says nothing, what it keeps stays with it (`apps.common.private.personal`). A
-client that was left out, or that refused to take part, is sent nothing.
+Where records were held out, and clients may tell how the result does on them (``plan.scores``), the
+message is Flower's ``evaluate``, and the reply has their scores (`evaluation`). Otherwise it is
+``query.personal``: a device's reply says nothing, what it keeps stays with it
+(`apps.common.private.personal`). A client that was left out, or that refused to take part, is sent
+nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from .base import StudyStrategy
-from .exchange import exchange
+from ..base import StudyStrategy
+from ..exchange import exchange
+from .evaluation import EVALUATE, read_scores
 
 log = logging.getLogger("trellis.strategy")
 
@@ -48,20 +52,22 @@ def deliver(
         client: Message(
             RecordDict(dict(content(client) if callable(content) else content)),
             known.node_id,
-            PERSONAL,
+            EVALUATE if strategy.may_score(client) else PERSONAL,
             group_id="personal",
         )
         for client, known in enumerate(strategy.clients)
-        if not known.left_out and (take is not None if known.simulated else devices)
+        if not known.left_out and _is_asked(strategy, client, take is not None, devices)
     }
     if not asked:
         return
+    strategy.evaluated |= {client for client in asked if strategy.may_score(client)}
     answers = exchange(grid, asked, strategy.plan.timeout)
     for client in sorted(answers.content):
-        if take is None or not strategy.clients[client].simulated:
-            continue
         try:
-            take(client, answers.content[client])
+            if strategy.may_score(client):
+                _keep_scores(strategy, client, answers.content[client])
+            if take is not None and strategy.clients[client].simulated:
+                take(client, answers.content[client])
         except Exception as error:  # whatever a malicious reply provokes
             answers.failures[client] = f"its own result was rejected: {error}"
     for client, reason in sorted(answers.failures.items()):
@@ -70,3 +76,16 @@ def deliver(
         strategy.undelivered.append(f"{name}: {reason}")
     strategy.progress.bytes_up += answers.bytes_up
     strategy.progress.bytes_down += answers.bytes_down
+
+
+def _is_asked(strategy: StudyStrategy[Any], client: int, taken: bool, devices: bool) -> bool:
+    """Return whether a client is sent its result now."""
+    if not strategy.clients[client].simulated:
+        return devices
+    return taken or (strategy.may_score(client) and client not in strategy.evaluated)
+
+
+def _keep_scores(strategy: StudyStrategy[Any], client: int, content: RecordDict) -> None:
+    found = read_scores(content)
+    if found is not None:
+        strategy.scores[client] = found

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from apps.common.evaluation.holding import held_out_rows, split
 from apps.common.node import Node
-from apps.common.private.holding import held_out_rows, split
 from apps.common.tables import DataError, Table
 
 SIMULATED = Node("x", 0, None, None, True)
