@@ -1,16 +1,15 @@
 """By which number of a run its settings are judged.
 
-By default the study's main measure on held-out records (`apps.common.scores.judged`), the mean over
-clients. Otherwise what the user names: another measure of those scores, or a headline number.
+By default the study's own measure on held-out records (`apps.common.evaluation.scores.judged`), the
+mean over all clients. Otherwise what the user names: another measure of those scores, or a headline
+number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from apps.common.private.measures import ALONE, THIS
+from apps.common.evaluation.scores import Judged, judged, key_of
 from apps.common.results import RunResult
 from apps.common.settings import ConfigError
 
@@ -52,7 +51,7 @@ def judge(result: RunResult, by: str = "", lower: bool | None = None) -> Verdict
     Parameters
     ----------
     result : a run that has ended
-    by : the number to judge by; empty is the study's main measure on held-out records
+    by : the number to judge by; empty is the study's own measure on held-out records
     lower : whether less is better; None where that is known of the number
 
     Raises
@@ -60,26 +59,14 @@ def judge(result: RunResult, by: str = "", lower: bool | None = None) -> Verdict
     NoMeasure
         Where the run has no such number, or nobody knows which way it is better.
     """
-    if not by:
-        from apps.common.scores import judged
-
-        found = judged(result)
-        if found is None:
-            raise NoMeasure(
-                f"{result.study} with these settings has no scores on held-out records: set "
-                f"held-out above 0, or judge --by one of {_names(result)}"
-            )
+    found = _judged(result, by)
+    if found is not None:
         return Verdict(found.measure, found.value, found.alone, _first(lower, found.lower), True)
-    scores: Mapping[str, Any] = result.scores
-    measures: Sequence[str] = scores.get("measures", ())
-    same = [name for name in measures if _plain(name) == _plain(by)]
-    if same:
-        place, mean = measures.index(same[0]), scores["mean"]
-        value, alone = mean[THIS][place], mean[ALONE][place] if ALONE in mean else None
-        if value is None:
-            raise NoMeasure(f"--by {by}: this run could not compute it; use {_names(result)}")
-        known = same[0] in scores.get("lower", ())
-        return Verdict(same[0], value, alone, _first(lower, known), True)
+    if not by:
+        raise NoMeasure(
+            f"{result.study} with these settings has no scores on held-out records: set held-out "
+            f"above 0, or judge --by one of {_names(result)}"
+        )
     if by not in result.headline:
         more = ". With privacy='sound' and noise in sums there is none" if by in CRITERIA else ""
         raise NoMeasure(f"--by {by}: no such number; use one of {_names(result)}{more}")
@@ -107,9 +94,13 @@ def _direction(study: str, name: str) -> bool:
 
 
 def _names(result: RunResult) -> str:
-    measures = result.scores.get("measures", ())
-    return ", ".join([*(name.replace(" ", "-") for name in measures), *result.headline])
+    measures = [key_of(measure) for measure in result.scores.get("measures", ())]
+    return ", ".join([*measures, *result.headline])
 
 
-def _plain(name: str) -> str:
-    return name.replace("-", " ").strip().lower()
+def _judged(result: RunResult, by: str) -> Judged | None:
+    """Return a score on held-out records; None where there is none of that name."""
+    try:
+        return judged(result, by or None)
+    except ValueError:
+        return None

@@ -17,7 +17,6 @@ from .runs import Run
 from .space import Space, count_of, read_spaces
 from .trials import Trial, Values, named
 
-HELD_OUT = 0.2  # share of every client's records, where nobody says another
 SEARCHES = ("grid", "optuna")
 _MOST_CHECKED = 20_000  # combinations; a grid of more is hardly meant
 
@@ -156,7 +155,8 @@ def make_plan(
         Names the setting or option that is wrong, before anything runs.
     """
     given = dict(settings or {})
-    held_out = float(given.get("held-out", 0.0 if by in CRITERIA else HELD_OUT))
+    usual = 0.0 if by in CRITERIA else config_class(study).own_data["held-out"]
+    held_out = float(given.get("held-out", usual))
     if splits < 1:
         raise ConfigError(f"--splits {splits}: judge on one split at least")
     if search not in SEARCHES:
@@ -180,16 +180,17 @@ def make_plan(
         lower,
         search,
         trials,
-        _default(study, spaces, settings or {}),
+        _default(study, spaces, settings or {}, own=data is not None),
         public=public,
     )
     plan = replace(plan, candidates=_candidates(plan))
     return _with_budget(plan, spend)
 
 
-def _default(study: str, spaces: Sequence[Space], given: Mapping[str, Any]) -> Values:
-    """Return the tuned settings as they were before."""
+def _default(study: str, spaces: Sequence[Space], given: Mapping[str, Any], *, own: bool) -> Values:
+    """Return the tuned settings as they were before; on a person's own data, those for that."""
     config = config_class(study)
+    given = {**(config.own_data if own else {}), **given}
     defaults = {f.name: f.default for f in fields(config)}
     values: list[Scalar] = []
     for space in spaces:

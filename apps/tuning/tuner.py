@@ -70,8 +70,8 @@ def tune(
     data : a folder with one file per client; None tunes on the study's synthetic data
     splits : how many times each setting is run, every time with other records held out
     seed : of the first split; the others follow
-    by : the number to judge by, a measure of the scores or a headline number; empty is the main
-        measure of the scores on held-out records
+    by : the number to judge by, a measure of the scores or a headline number; empty is the study's
+        own measure on held-out records
     better : ``lower`` or ``higher``, where that is not known of the number
     search : ``grid`` tries all, ``optuna`` proposes ``trials`` settings
     spend : with ``privacy = "sound"`` on data of clients, the epsilon that all runs together may
