@@ -96,7 +96,7 @@ def make_run_config(
     """
     settings = dict(settings or {})
     if data is not None:
-        settings = {**config_class(study).own_data, **settings}
+        settings = config_class(study).for_own_data(settings)
     files = [] if data is None else _client_files(study, Path(data))
     if files:
         settings.setdefault("clients", len(files))

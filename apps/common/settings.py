@@ -289,6 +289,11 @@ class StudyConfig:
         return counts * self.clients if len(counts) == 1 else counts
 
     @classmethod
+    def for_own_data(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings for a person's own data: those given, and those that were left open."""
+        return {**cls.own_data, **given}
+
+    @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Build the config from kebab-case settings; those not given keep their default."""
         values: dict[str, Any] = dict(cls.typed(key, value) for key, value in settings.items())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from apps.common.settings import ConfigError, StudyConfig
 
@@ -169,6 +170,15 @@ class GromovWassersteinConfig(StudyConfig):
                 f"held-out={self.held_out:g}: with method='untrained' there is no model to score; "
                 "set held-out=0, or method='fedavg'"
             )
+
+    @classmethod
+    def for_own_data(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings for own graphs; none are held out where there is no model to score."""
+        found = super().for_own_data(given)
+        untrained = {"auto": given.get("privacy") == "sound", "untrained": True}
+        if untrained.get(str(given.get("method", "auto"))) and "held-out" not in given:
+            found["held-out"] = 0.0
+        return found
 
     @property
     def way(self) -> str:

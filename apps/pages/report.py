@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from apps.common.results import RunResult, write_atomically
+from apps.pages.held_out import held_out_section
 from apps.pages.page import (
     Badge,
     Block,
@@ -83,8 +84,10 @@ def write_report(
     wording : Wording
         What the study calls its numbers.
     """
+    scored = held_out_section(result)
     parts = [
         *sections,
+        *([scored] if scored is not None else []),
         convergence_section(result, wording),
         _traffic(result),
         privacy_section(result),

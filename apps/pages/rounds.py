@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.evaluation.scores import BY_ITSELF, KNOWING_NOTHING, OURS
 from apps.common.results import Row, RunResult
 from apps.pages import plots
 from apps.pages.page import Block, Facts, FigureBlock, Gallery, Paragraph, Section
@@ -29,6 +30,7 @@ _FIGURES: tuple[tuple[str, tuple[str, ...], bool], ...] = (
 )
 _TIMES = {"seconds", "slowest-client-seconds", "server-seconds"}
 _NOT_CONVERGENCE = {"round", "clients", "failed", "bytes-up", "bytes-down"} | _TIMES
+_SCORES = (OURS, BY_ITSELF, KNOWING_NOTHING)  # of the result, which has a section of its own
 _MORE_FIGURES = 6  # columns a study adds beyond the known ones
 
 
@@ -42,6 +44,7 @@ def convergence_section(result: RunResult, wording: Wording) -> Section:
     blocks: list[Block] = [Paragraph(verdict(result))]
     if len(rows) == 1:  # one point is no curve
         told = {k: v for k, v in rows[0].items() if k not in _NOT_CONVERGENCE | {"change"}}
+        told = {k: v for k, v in told.items() if not k.startswith(_SCORES)}
         facts = Facts({wording.label(name).capitalize(): value for name, value in told.items()})
         return Section(title, [*blocks, *([facts] if told else [])])
     known = {name for _, names, _ in _FIGURES for name in names} | _NOT_CONVERGENCE

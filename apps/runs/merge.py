@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from apps.common.evaluation.scores import gather, numbers, tables_of
 from apps.common.results import RunResult
 from apps.common.settings import ConfigError
 
@@ -63,6 +64,7 @@ def merge(folders: Sequence[Path]) -> RunResult:
         status=min((part.result.status for part in parts), key=_WORST_FIRST.index),
         versions=dict(first.result.versions),
         network=_network(parts),
+        scores=gather({n: t for part in parts for n, t in tables_of(part.result.scores).items()}),
     )
     left_out: list[str] = []
     if learned:
@@ -70,6 +72,7 @@ def merge(folders: Sequence[Path]) -> RunResult:
         if result.arrays["models"].ndim == 2 and len(learned) > 1:
             result.headline["disagreement"] = disagreement(result.arrays)
     result.arrays |= gathered_links(parts, [row["round"] for row in metrics])
+    result.headline |= numbers(result.scores)
     if metrics:
         result.headline["rounds"] = float(len(metrics))
     result.notes = [*_own_notes(parts, left_out), *_their_notes(parts)]
