@@ -13,7 +13,7 @@ from apps.pages.templates import render
 from apps.pages.wording import counted, duration
 
 from .outcome import AS_GOOD, BEST, Tuning, cost_in_words, in_words
-from .picture import draw
+from .picture import draw, worst_drawn
 
 _ONE_ERROR = (
     f"'{AS_GOOD}' marks settings that the splits cannot tell from the best: split by split they "
@@ -69,6 +69,8 @@ def _figure(tuning: Tuning) -> FigureBlock:
     caption = f"Means over {counted(len(tuning.plan.seeds), 'split')}"
     if len(tuning.plan.keys) == 1:
         caption += ", with one standard error"
+    if worst_drawn(tuning) is not None:
+        caption += "; settings that are far worse lie outside"
     return FigureBlock(words, svg(draw(tuning), words), f"{caption}.")
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Times what the settings before, or most, are off the best: what is further off by the first hides
+# the others, and a picture then ends at the second.
+_HIDING, _DRAWN = 20.0, 3.0
 _MOST_CELLS = 20  # values a side of a map that can still be told apart
 
 
@@ -44,9 +47,28 @@ def draw(tuning: Tuning) -> Figure:
         axes.set_axis_off()
     for place, axes in enumerate(grid[: len(keys)]):
         _panel(axes, tuning, done, place)
+        if (worst := worst_drawn(tuning)) is not None:
+            room = 0.08 * abs(worst - done[0].mean)
+            low, high = sorted([worst, done[0].mean])
+            axes.set_ylim(low - room, high + room)
         if place % columns == 0:
             axes.set_ylabel(plain(_label(tuning)))
     return figure
+
+
+def worst_drawn(tuning: Tuning) -> float | None:
+    """Return where a picture ends on the bad side; None where it can show all.
+
+    A step that is far too long has a loss of 1e30, beside which all others look the same.
+    """
+    means = [trial.mean for trial in tuning.ranked() if trial.found and trial.worth]
+    best = means[0]
+    default = tuning.default_value
+    usual = [mean for mean in (default, float(np.median(means))) if math.isfinite(mean)]
+    off = max(abs(mean - best) for mean in usual)
+    if off == 0.0 or max(abs(mean - best) for mean in means) <= _HIDING * off:
+        return None
+    return best + _DRAWN * off if tuning.lower else best - _DRAWN * off
 
 
 def _label(tuning: Tuning) -> str:
@@ -155,8 +177,10 @@ def _map(tuning: Tuning, done: Sequence[Trial], rows: list[Any], columns: list[A
     axes.set_yticks(range(len(rows)), [plain(short(_word(v))) for v in rows])
     axes.set_ylabel(plain(tuning.plan.keys[0]))
     axes.set_xlabel(plain(tuning.plan.keys[1]))
-    spread = np.nanmax(means) - np.nanmin(means) or 1.0
-    darkness = (means - np.nanmin(means)) / spread
+    if (worst := worst_drawn(tuning)) is not None:
+        picture.set_clim(*sorted([worst, done[0].mean]))
+    low, high = picture.get_clim()
+    darkness = (means - low) / (high - low or 1.0)
     darkness = 1.0 - darkness if tuning.lower else darkness
     for (row, column), mean in np.ndenumerate(means):
         text = "none" if math.isnan(mean) else f"{mean:.3g}"

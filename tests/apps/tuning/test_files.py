@@ -12,7 +12,8 @@ from apps.command import main
 from apps.command.given import settings_file
 from apps.common.results import RunResult
 from apps.tuning.best import text
-from apps.tuning.picture import draw
+from apps.tuning.picture import draw, worst_drawn
+from apps.tuning.runs import Found
 from apps.tuning.tuner import tune
 
 from .toys import STUDY, failing, hill
@@ -94,3 +95,19 @@ def test_the_page_says_what_was_found_and_loads_nothing(tmp_path):
     assert "best.toml" in page
     assert "src=" not in page
     assert found.measure in page
+
+
+def diverging(run):
+    return Found(value={0.1: 1.0, 1.0: 2.0, 10.0: 3.0, 100.0: 1e30}[run.values["rho"]], lower=True)
+
+
+@pytest.mark.parametrize("more", [{}, {"lambda": "0.1,0.3"}, {"lambda": "0.1", "alpha": "1,2"}])
+def test_a_setting_that_diverges_does_not_hide_the_others(tmp_path, more):
+    over = {"rho": "0.1,1,10,100", **more}
+    found = tune(STUDY, over, evaluate=diverging, workers=1, splits=2, out=tmp_path)
+    axes = draw(found).axes[0]
+    low, high = axes.get_ylim() if len(over) != 2 else axes.images[0].get_clim()
+    assert low <= 1.0
+    assert 3.0 < high < 10.0
+    assert "far worse lie outside" in (tmp_path / "tuning.html").read_text()
+    assert worst_drawn(tune(STUDY, over, evaluate=hill, workers=1)) is None
