@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,13 +104,15 @@ def act(options: argparse.Namespace, console: Console) -> int:
 
 
 def _say_where(console: Console, tuning: Tuning) -> None:
+    from .saying import say
+
+    words = ["trellis", "run", tuning.plan.study]
     if tuning.folder is None:
-        chosen = " ".join(f"--set {key}={value}" for key, value in tuning.best.items())
-        console.print(f"to run with them: trellis run {tuning.plan.study} {chosen}", soft_wrap=True)
-        return
-    console.print(f"page: {tuning.folder / 'tuning.html'}", soft_wrap=True)
-    best = tuning.folder / "best.toml"
-    data = "" if tuning.plan.data is None else f" --data {tuning.plan.data}"
-    console.print(
-        f"to run with them: trellis run {tuning.plan.study} --config {best}{data}", soft_wrap=True
-    )
+        for key, value in tuning.best.items():
+            words += ["--set", f"{key}={value}"]
+    else:
+        say(console, f"page: {tuning.folder / 'tuning.html'}")
+        words += ["--config", str(tuning.folder / "best.toml")]
+    if tuning.plan.data is not None:
+        words += ["--data", tuning.plan.data]
+    say(console, f"to run with them: {shlex.join(words)}")

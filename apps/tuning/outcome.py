@@ -105,9 +105,10 @@ class Tuning:
     def ranked(self) -> list[Trial]:
         """Return the trials, the best first, then what failed or was refused."""
         sign = 1.0 if self.lower else -1.0
+        best = best_of(self.trials, self.plan.seeds, self.lower)
         done = [trial for trial in self.trials if trial.complete(self.plan.seeds) and trial.found]
         rest = [trial for trial in self.trials if trial not in done]
-        return sorted(done, key=lambda trial: sign * trial.mean) + rest
+        return sorted(done, key=lambda trial: (trial is not best, sign * trial.mean)) + rest
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the table, a row a setting, the best first; None where there is no number."""
@@ -187,6 +188,15 @@ def in_words(tuning: Tuning) -> list[str]:
     ]
     found = ", ".join(f"{k} = {v}" for k, v in zip(plan.keys, best.values, strict=True))
     lines.append(f"Best: {found}, with {_with_error(best.mean, best.error)}.")
+    if edges := [
+        space.key
+        for space, value in zip(plan.spaces, best.values, strict=True)
+        if space.is_range and value in (space.low, space.high)
+    ]:
+        lines.append(
+            f"The best {' and '.join(edges)} stands at an end of what was tried: a wider range may "
+            "hold a better one."
+        )
     over = tuning.gain
     if best is tuning.default_trial:
         lines.append("These are the settings as they were: tuning found nothing better.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from apps.pages.curves import label_short_span, log_axis
 from apps.pages.figure import INK, PALETTE, QUIET, plain, save, short, style
 
 from .outcome import Tuning, unique
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 # Times what the settings before, or most, are off the best: what is further off by the first hides
 # the others, and a picture then ends at the second.
-_HIDING, _DRAWN = 20.0, 3.0
+_HIDING, _DRAWN = 100.0, 3.0
 _MOST_CELLS = 20  # values a side of a map that can still be told apart
 
 
@@ -72,7 +73,7 @@ def worst_drawn(tuning: Tuning) -> float | None:
 
 
 def _label(tuning: Tuning) -> str:
-    return f"{tuning.measure} ({'less' if tuning.lower else 'more'} is better)"
+    return f"{tuning.measure}\n({'less' if tuning.lower else 'more'} is better)"
 
 
 def _panel(axes: Axes, tuning: Tuning, done: Sequence[Trial], place: int) -> None:
@@ -100,15 +101,10 @@ def _panel(axes: Axes, tuning: Tuning, done: Sequence[Trial], place: int) -> Non
         axes.plot(x, y, "o", color=QUIET, markersize=3, alpha=0.6, label="a setting")
         top = min if tuning.lower else max
         line = [top(t.mean for t in done if t.values[place] == value) for value in values]
-        xs = [at[value] for value in values]
-        order = np.argsort(xs)
-        axes.plot(
-            np.array(xs)[order],
-            np.array(line)[order],
-            color=PALETTE[0],
-            linewidth=1.4,
-            label="the best with this value",
-        )
+        # Only where settings share values: through single points it would show nothing but luck.
+        if len(values) <= len(done) / 2:
+            xs = [at[value] for value in values]
+            axes.plot(xs, line, color=PALETTE[0], linewidth=1.4, label="the best with this value")
     for trial, colour, name in _marked(tuning, done):
         axes.plot(
             [at[trial.values[place]]],
@@ -121,6 +117,8 @@ def _panel(axes: Axes, tuning: Tuning, done: Sequence[Trial], place: int) -> Non
             label=name,
         )
     axes.set_xlabel(plain(tuning.plan.keys[place]))
+    if axes.get_xscale() == "log":
+        label_short_span(axes.xaxis)
     if place == 0:
         axes.legend(fontsize=8)
 
@@ -142,7 +140,7 @@ def _places(axes: Axes, values: Sequence[Any], log: bool) -> dict[Any, float]:
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     if numbers:
         if log and min(values) > 0:
-            axes.set_xscale("log")
+            log_axis(axes.xaxis, axes.set_xscale)
         return {value: float(value) for value in values}
     axes.set_xticks(range(len(values)), [plain(short(_word(value))) for value in values])
     return {value: float(place) for place, value in enumerate(values)}

@@ -24,8 +24,8 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._began = self._said = time.monotonic()
-        self._first: int | None = None
+        self._said = time.monotonic()
+        self._first: tuple[float, int] | None = None
         self._bar = Progress(
             TextColumn("[bold]tuning"),
             BarColumn(),
@@ -50,13 +50,16 @@ class Display:
         note = "" if best is None else f"best so far {best:.4g}"
         self._bar.update(self._task, completed=done, total=total, note=note)
         now = time.monotonic()
-        if self._first is None:
-            self._first = done  # what an earlier call has done took no time now
-        if self._console.is_terminal or now - self._said < _EVERY or done == self._first:
+        if self._console.is_terminal or now - self._said < _EVERY:
             return
         self._said = now
-        left = (now - self._began) / (done - self._first) * (total - done)
-        parts = [f"{done} of {total} runs", *([note] if note else []), f"{duration(left)} left"]
+        parts = [f"{done} of {total} runs", *([note] if note else [])]
+        if self._first is None:
+            # Processes have started, and what an earlier call has done took no time now.
+            self._first = now, done
+        elif done > self._first[1]:
+            seconds = (now - self._first[0]) / (done - self._first[1]) * (total - done)
+            parts.append(f"about {duration(round(seconds))} left")
         self._console.print(f"tuning: {', '.join(parts)}", highlight=False)
 
 
@@ -101,4 +104,10 @@ def _gain(row: dict[str, Any]) -> str:
     if row["gain"] is None or DEFAULT in row["remark"]:
         return number(None)
     error = row["standard error of the gain"]
-    return f"{row['gain']:+.3g}" + ("" if error is None else f" ± {error:.2g}")
+    sign = "+" if row["gain"] > 0.0 else ""
+    return f"{sign}{_rounded(row['gain'])}" + ("" if error is None else f" ± {_rounded(error)}")
+
+
+def _rounded(value: float) -> str:
+    """Return a number with three digits, and no more of them before the point hidden."""
+    return f"{value:,.0f}" if abs(value) >= 100.0 else f"{value:.3g}"

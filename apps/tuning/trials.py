@@ -14,6 +14,8 @@ from .runs import Found
 
 Values = tuple[Scalar, ...]
 
+_SAME = 1e-9
+
 
 @dataclass
 class Trial:
@@ -86,10 +88,15 @@ def gain(trial: Trial, other: Trial, lower: bool) -> Gain | None:
 
 
 def best_of(trials: Sequence[Trial], seeds: Sequence[int], lower: bool) -> Trial | None:
-    """Return the trial with the best mean, of equals the first; None where none is complete."""
+    """Return the trial with the best mean; None where none is complete.
+
+    Of those that differ by rounding only it is the first: a setting that changes nothing stays.
+    """
     complete = [trial for trial in trials if not trial.refused and trial.complete(seeds)]
-    sign = 1.0 if lower else -1.0
-    return min(complete, key=lambda trial: sign * trial.mean, default=None)
+    if not complete:
+        return None
+    top = (min if lower else max)(trial.mean for trial in complete)
+    return next(t for t in complete if math.isclose(t.mean, top, rel_tol=_SAME, abs_tol=_SAME))
 
 
 def as_good(trial: Trial, best: Trial) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 import trellis
 from apps.common.settings import ConfigError
+from apps.tuning.outcome import in_words
 from apps.tuning.runs import Found
 from apps.tuning.tuner import Interrupted, tune
 
@@ -168,3 +169,20 @@ def test_from_python_it_is_one_name():
         trellis.tune(STUDY, {"rho": [1.0, 2.0]}, better="up")
     found = trellis.tune(STUDY, {"lambda_": [0.1, 1.0]}, evaluate=hill, workers=1)
     assert found.best == {"lambda": 0.1}
+
+
+def idle(run):
+    return Found(value=0.7 + 1e-15 * run.values["rho"], measure="accuracy")
+
+
+def test_a_setting_that_changes_nothing_stays_as_it_was():
+    found = tune(STUDY, {"rho": "0.1,1,10"}, evaluate=idle, workers=1)
+    assert found.best == {"rho": 1.0}
+    assert found.rows()[0]["remark"] == "best, the settings before"
+
+
+def test_a_best_value_at_the_end_of_its_range_is_pointed_out():
+    end = tune(STUDY, {"rho": "1:10:log"}, {"rho": 10.0}, evaluate=hill, workers=1)
+    assert any("at an end of what was tried" in line for line in in_words(end))
+    inside = tune(STUDY, {"rho": "0.03:10:log"}, evaluate=hill, workers=1)
+    assert not any("at an end" in line for line in in_words(inside))
