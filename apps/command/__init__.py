@@ -10,9 +10,9 @@ import argparse
 import logging
 from collections.abc import Sequence
 
-from . import audit, compare, deploy, device, listing, merge, paper, report, run, tune
+from . import audit, compare, deploy, device, listing, merge, paper, predict, report, run, tune
 
-COMMANDS = (listing, run, tune, paper, audit, report, merge, compare, deploy, device)
+COMMANDS = (listing, run, tune, paper, predict, audit, report, merge, compare, deploy, device)
 
 # What a user can mend; everything else is a defect and shows its trace.
 USER_ERRORS = (ValueError, RuntimeError, OSError, ImportError)

@@ -15,6 +15,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid
 
 from apps import study_module
+from apps.common.evaluation.model_file import MODEL_FILE, write_model_file
 from apps.common.evaluation.scores import gather, numbers
 from apps.common.private.notes import sum_notes
 from apps.common.progress import publish
@@ -138,7 +139,7 @@ class StudyRun(Generic[Config]):
             strategy.on_ready = ready
             return
         # What an earlier run left in this folder must not pass for this one's.
-        for name in ("result.npz", "metrics.csv", "scores.csv", "report.html"):
+        for name in ("result.npz", "metrics.csv", "scores.csv", MODEL_FILE, "report.html"):
             (folder / name).unlink(missing_ok=True)
         shutil.rmtree(folder / "nodes", ignore_errors=True)
         self.result.save(folder)
@@ -157,6 +158,8 @@ class StudyRun(Generic[Config]):
             self._collect(strategy)
             if self.folder is not None and self._ready:
                 self.result.save(self.folder)
+                if self.result.status == "completed":
+                    write_model_file(self.result, self.folder)
             log.info("%s", self.result.summary())
 
     def _collect(self, strategy: StudyStrategy[Any]) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
@@ -148,6 +149,7 @@ def _keep_released(result: RunResult, strategy: FederatedGnn) -> None:
         "labels": released.labels,
         "codes": released.codes,
         "weights": strategy.weights,
+        "classes": np.array(strategy.classes),
     }
     if released.second.size:
         result.arrays["second"] = released.second

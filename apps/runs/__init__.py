@@ -1,5 +1,6 @@
 """What is done with runs that have ended: servers' parts of one gathered, several side by side.
 
 Start with `merge`, which makes one result of the folders that the servers of a graph left, with
-`arrays` and `fold` for its parts; `compare` puts any runs into one small table.
+`arrays` and `fold` for its parts; `compare` puts any runs into one small table; `using` uses what a
+run has learned on new data.
 """

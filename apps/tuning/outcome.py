@@ -223,15 +223,16 @@ def cost_in_words(tuning: Tuning) -> list[str]:
     plan, spent = tuning.plan, tuning.spent
     if spent is None:
         return []
+    choice = privacy.EXACT_SCORES if tuning.scored else privacy.BY_HEADLINE
     if plan.data is None:
         return [
             "The data are synthetic: tuning on them costs no client anything.",
-            privacy.EXACT_SCORES,
+            choice,
         ]
     if plan.share is None:
         return [
             "You said that the data are public: nothing is counted.",
-            privacy.EXACT_SCORES,
+            choice,
         ]
     part = plan.share
     how = "their zCDP adds up" if part.rho is not None else "plain composition"
@@ -242,7 +243,7 @@ def cost_in_words(tuning: Tuning) -> list[str]:
         f"A run with the chosen settings spends its own epsilon besides. Settings that are best "
         f"with epsilon {part.epsilon:.3g} need not be best with more.",
         privacy.SIMULATED,
-        privacy.EXACT_SCORES,
+        choice,
     ]
 
 

@@ -42,6 +42,11 @@ EXACT_SCORES = (
     "Settings were chosen by the exact scores of simulated clients. Such scores exist in "
     "simulations only: devices keep theirs, and no epsilon here covers what the choice tells."
 )
+BY_HEADLINE = (
+    "Settings were chosen by a headline number of the runs. Where that number is released with "
+    "noise, what the runs spend covers the choice too; where only a simulation knows it, nothing "
+    "does."
+)
 FREE = (
     "What costs nothing: tune without --data, on synthetic data of the same size (--set clients=, "
     "and the study's sizes); tune on data that are public (--public); or leave the choice to the "

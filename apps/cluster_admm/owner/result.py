@@ -9,7 +9,7 @@ clusters, nor who else is in its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from apps.cluster_admm.steps import alone
 from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
 from apps.common.private.personal import Personal
 from apps.server_graph.data import Samples
+
+if TYPE_CHECKING:
+    from apps.common.results import RunResult
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.bool_]
@@ -30,6 +33,13 @@ def description(loss: str) -> dict[str, Any]:
     """Return what ``trellis device predict`` needs to know of the model."""
     kind = {"kind": "linear", "array": "model", "coefficients": "model"}
     return {**kind, "loss": loss, "targets": TARGETS[loss]}
+
+
+def run_model(result: RunResult) -> dict[str, Any]:
+    """Return what a run has learned: every client's model, of its server and its cluster."""
+    known = {**description(str(result.config["loss"])), "array": "clients", "per": "client"}
+    known.pop("coefficients", None)
+    return known | ({"classes": [-1, 1]} if known["targets"] == "labels" else {})
 
 
 def in_words(loss: str, features: int, whose: str) -> list[str]:

@@ -40,12 +40,18 @@ def act(options: argparse.Namespace, console: Console) -> int:
         kept, options.file
     )
     say(console, f"by run {kept.folder.name} ({kept.about['study']}, {kept.about['time']}):")
-    if options.out is not None:
-        with options.out.open("w", newline="", encoding="utf-8") as file:
+    tell(console, found, options.out)
+    return 0
+
+
+def tell(console: Console, found: Predictions, out: Path | None) -> None:
+    """Say the first rows, or write all of them to a csv; say the notes."""
+    if out is not None:
+        with out.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(("row", *found.columns))
             writer.writerows((number, *row) for number, row in enumerate(found.rows, start=1))
-        say(console, f"{len(found.rows)} rows written to {options.out}")
+        say(console, f"{len(found.rows)} rows written to {out}")
     else:
         say(console, "row  " + "  ".join(found.columns))
         for number, row in enumerate(found.rows[:_SHOWN], start=1):
@@ -54,7 +60,6 @@ def act(options: argparse.Namespace, console: Console) -> int:
             say(console, f"... {len(found.rows) - _SHOWN} more; --out writes all to a csv")
     for note in found.notes:
         say(console, note)
-    return 0
 
 
 def _shown(value: Any) -> str:

@@ -52,14 +52,14 @@ def act(options: argparse.Namespace, console: Console) -> int:
 def in_words(kept: Kept) -> list[str]:
     """Return a result in a few lines."""
     from apps.common.private.about import spent_in_words
-    from apps.common.private.page import KEPT_HERE, NOT_HELD_OUT, SENT_HERE
+    from apps.common.private.page import NOT_HELD_OUT, where_it_is
 
     about = kept.about
     lines = [
         f"run {kept.folder.name}: {about['study']}, method {about['method']}, privacy "
         f"{about['privacy']}, {about['time']}",
         *about["words"],
-        KEPT_HERE if about["made"] == "here" else SENT_HERE,
+        *where_it_is(about),
     ]
     scores = about["scores"]
     if scores is None:

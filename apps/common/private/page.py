@@ -32,7 +32,11 @@ KEPT_HERE = (
 )
 SENT_HERE = (
     "Made by the server from what the clients sent, and stored here as it came. The server has it "
-    "too. The scores below were computed on this device and sent to nobody."
+    "too."
+)
+SCORES_KEPT = "The scores below were computed on this device and sent to nobody."
+SCORES_TOLD = (
+    "The scores below were computed on this device; the run had no privacy and asked for them."
 )
 NOT_HELD_OUT = (
     "The run held no data out (held-out=0): there is no score on records that the result has not "
@@ -40,6 +44,14 @@ NOT_HELD_OUT = (
 )
 
 Edge = tuple[str, str, float]
+
+
+def where_it_is(about: Mapping[str, Any]) -> list[str]:
+    """Return who else has the result, and who knows its scores."""
+    words = [KEPT_HERE if about["made"] == "here" else SENT_HERE]
+    if about["scores"] is not None:
+        words.append(SCORES_TOLD if about.get("told") else SCORES_KEPT)
+    return words
 
 
 def page_of(
@@ -64,7 +76,8 @@ def page_of(
     _text(head, "title", title)
     _text(head, "style", STYLE)
     _text(body, "h1", title)
-    _text(body, "p", KEPT_HERE if about["made"] == "here" else SENT_HERE)
+    for sentence in where_it_is(about):
+        _text(body, "p", sentence)
     variables = about["variables"]
     _text(body, "h2", "What was learned")
     for sentence in about["words"]:

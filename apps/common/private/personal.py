@@ -103,8 +103,9 @@ def personal(app: ClientApp) -> Callable[[Compute], Compute]:
                 return Message(content, reply_to=message)
             content = RecordDict({PERSONAL: ConfigRecord({"came": True})})
             try:
-                scores = keep(compute(message, context), node, context)
-                if asked and scores is not None and may_tell_scores(context):
+                tells = asked and may_tell_scores(context)
+                scores = keep(compute(message, context), node, context, told=tells)
+                if tells and scores is not None:
                     _tell(content, scores)
             except (Exception, TimeIsUp) as error:
                 # A failure may depend on the data: the reply is the same.
@@ -144,8 +145,11 @@ def gathered(found: Personal) -> RecordDict:
     return content
 
 
-def keep(found: Personal, node: Node, context: Context) -> Scores | None:
-    """Write a result to the device's state folder, for its owner; return its scores, if any."""
+def keep(found: Personal, node: Node, context: Context, *, told: bool = False) -> Scores | None:
+    """Write a result to the device's state folder, for its owner; return its scores, if any.
+
+    ``told`` is whether the server is told these.
+    """
     # Late: no other message needs these.
     from apps.common.private.about import asked_by, spent
     from apps.common.private.files import documents, write_documents
@@ -164,6 +168,7 @@ def keep(found: Personal, node: Node, context: Context) -> Scores | None:
         "words": list(found.words),
         "summary": {key: _plain(value) for key, value in found.summary.items()},
         "scores": _as_kept(found, scores),
+        "told": told,
         "spent": spent(node, context),
         "versions": versions(),
     }

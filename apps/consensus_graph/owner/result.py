@@ -12,6 +12,7 @@ to the held-out ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +27,19 @@ from apps.consensus_graph.private.personal import (
 )
 from apps.consensus_graph.problem import Matrix, Vector
 
+if TYPE_CHECKING:
+    from apps.common.results import RunResult
+
 LIKELIHOOD = "mean log likelihood of a signal"
 NO_GRAPH = "no graph: all variables alike"
 MODEL = {"kind": "graph", "array": "weights", "scale": "scale"}
+
+
+def run_model(result: RunResult) -> dict[str, Any]:
+    """Return what a run has learned: every client's graph, and the consensus."""
+    own = {"array": "weights", "per": "client"} if "weights" in result.arrays else {}
+    shared = {} if result.config["method"] == "igl" else {"shared": "consensus"}
+    return {"kind": "graph", "array": "consensus", "per": "all", **own, **(shared if own else {})}
 
 
 def scale_of(w: Vector, learning: Matrix) -> float:

@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.private.kept import Kept
-from apps.common.private.using import Predictions
+from apps.common.private.using import Predictions, Usable
 from apps.common.tables import DataError, graph_folder
 from apps.gromov_wasserstein.config import MODELS
 from apps.gromov_wasserstein.data import featured
 from apps.gromov_wasserstein.files.npz import read_graphs
 from apps.gromov_wasserstein.files.tudataset import read_tudataset
+from apps.gromov_wasserstein.graphs import Graph
 
 
-def predict(kept: Kept, path: Path) -> Predictions:
+def predict(kept: Usable, data: Any) -> Predictions:
     """Return the class of every graph, or with ``task = "node"`` of every node, from 0.
+
+    ``data`` is an npz file, a folder in TUDataset's format, or a list of graphs. The score is the
+    share of right labels among those that are known.
 
     Raises
     ------
@@ -35,13 +38,11 @@ def predict(kept: Kept, path: Path) -> Predictions:
     from apps.gromov_wasserstein.model.gnn import build_model, load
     from apps.gromov_wasserstein.model.training import predicted
 
-    if path.is_dir() and graph_folder(path) is None:
-        raise DataError(f"{path}: no graphs; an npz file or a folder in TUDataset's format")
-    graphs = featured(read_tudataset(path, relabel=False) if path.is_dir() else read_graphs(path))
+    graphs, source = _graphs(data)
     features = graphs[0].features.shape[1]
     if features != about["features"]:
         raise DataError(
-            f"{path}: its nodes have {features} features, the model knows {about['features']}"
+            f"{source}: its nodes have {features} features, the model knows {about['features']}"
         )
     model = build_model(about["model"], features, about["classes"], about["task"], about["width"])
     load(model, np.asarray(kept.arrays[about["array"]], dtype=np.float64))
@@ -50,16 +51,27 @@ def predict(kept: Kept, path: Path) -> Predictions:
     if about["task"] == "graph":
         rows = [(int(label),) for label in found]
         truth = np.array([graph.label for graph in graphs])
-        return Predictions(("class",), rows, _right(np.array(found), truth))
+        return Predictions(("class",), rows, *_right(np.array(found), truth))
     places = [(g, v) for g, graph in enumerate(graphs, start=1) for v in range(graph.nodes)]
     rows = [(*place, int(label)) for place, label in zip(places, found, strict=True)]
     truth = np.concatenate([graph.node_labels for graph in graphs])
-    return Predictions(("graph", "node", "class"), rows, _right(np.array(found), truth))
+    return Predictions(("graph", "node", "class"), rows, *_right(np.array(found), truth))
 
 
-def _right(found: Any, truth: Any) -> list[str]:
+def _graphs(data: Any) -> tuple[list[Graph], str]:
+    """Return graphs with features, and where they come from."""
+    if not isinstance(data, str | Path):
+        return featured(list(data)), "the new graphs"
+    path = Path(data)
+    if path.is_dir() and graph_folder(path) is None:
+        raise DataError(f"{path}: no graphs; an npz file or a folder in TUDataset's format")
+    found = read_tudataset(path, relabel=False) if path.is_dir() else read_graphs(path)
+    return featured(found), str(path)
+
+
+def _right(found: Any, truth: Any) -> tuple[list[str], float | None]:
     known = truth >= 0
     if not known.any():
-        return []
+        return [], None
     share = float(np.mean(found[known] == truth[known]))
-    return [f"share of right labels: {share:.4g} of {int(known.sum())} that are known"]
+    return [f"share of right labels: {share:.4g} of {int(known.sum())} that are known"], share

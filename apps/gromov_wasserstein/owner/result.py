@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
@@ -21,6 +21,9 @@ from apps.gromov_wasserstein.config import GromovWassersteinConfig
 from apps.gromov_wasserstein.data import Split
 from apps.gromov_wasserstein.graphs import Graph
 from strategies.core import wire
+
+if TYPE_CHECKING:
+    from apps.common.results import RunResult
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -87,6 +90,23 @@ def description(
         "model": config.model,
         "task": config.task,
         "width": config.width,
+        "features": features,
+        "classes": classes,
+    }
+
+
+def run_model(result: RunResult) -> dict[str, Any] | None:
+    """Return what a run has learned: the shared network."""
+    features = sum(str(name).startswith("feature ") for name in result.variables)
+    classes, config = int(result.arrays.get("classes", 0)), result.config
+    untrained = {"auto": config["privacy"] == "sound", "untrained": True}
+    if not features or not classes or untrained.get(str(config["method"])):
+        return None
+    return {
+        "kind": "gnn",
+        "array": "weights",
+        "per": "all",
+        **{name: config[name] for name in ("model", "task", "width")},
         "features": features,
         "classes": classes,
     }

@@ -3,24 +3,28 @@
 With z the latent values of a row (`margins`) and Omega the kept matrix, the row's log-likelihood is
 (log det Omega - z'Omega z) / 2 - (p / 2) log 2 pi, of the latent values. Where cells are missing,
 that of the others alone; and the missing ones are predicted, z_m = -Omega_mm^-1 Omega_mo z_o.
+
+A device knows the variables' margins from its own records. A run's matrix comes without: margins
+are those of the new rows then, and the score is by their rank correlations, as of held-out samples.
 """
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.private.kept import Kept
-from apps.common.private.using import Predictions, new_table
-from apps.joint_precision.owner.margins import from_gaussian, to_gaussian
+from apps.common.private.using import Predictions, Usable, new_table
+from apps.common.tables import DataError
+from apps.joint_precision.owner.margins import from_gaussian, margins, to_gaussian
+from apps.joint_precision.owner.result import FEWEST, mean_likelihood
 
 Matrix = NDArray[np.float64]
 
 
-def predict(kept: Kept, path: Path) -> Predictions:
+def predict(kept: Usable, data: Any) -> Predictions:
     """Return the log-likelihood of every row, and the values of missing cells.
 
     Raises
@@ -28,24 +32,34 @@ def predict(kept: Kept, path: Path) -> Predictions:
     DataError
         For a file that cannot be used, or that lacks a variable.
     """
-    table = new_table(path, kept.variables, gaps=True)
+    table = new_table(data, kept.variables, gaps=True)
     model, notes = kept.about["model"], list(table.notes)
     matrix = np.asarray(kept.arrays[model["array"]], dtype=np.float64)
-    margins = np.asarray(kept.arrays[model["margins"]], dtype=np.float64)
-    latent = to_gaussian(table.values, margins)
+    if "margins" in model:
+        known = np.asarray(kept.arrays[model["margins"]], dtype=np.float64)
+    else:
+        if len(table.values) < FEWEST or np.isnan(table.values).any():
+            raise DataError(
+                f"{table.source}: a run's matrix is used on {FEWEST} whole rows or more, as it "
+                "comes without the variables' margins; a device that kept its result has them"
+            )
+        known = margins(table.values)
+    latent = to_gaussian(table.values, known)
     found = np.array([log_likelihood(matrix, row) for row in latent])
     gaps = np.isnan(latent)
     columns: tuple[str, ...] = ("log likelihood",)
     rows: list[tuple[float, ...]] = [(float(value),) for value in found]
     if gaps.any():
-        values = from_gaussian(np.array([filled(matrix, row) for row in latent]), margins)
+        values = from_gaussian(np.array([filled(matrix, row) for row in latent]), known)
         some = np.flatnonzero(gaps.any(axis=0))
-        columns += tuple(kept.variables[j] for j in some)
+        columns += tuple(kept.variables[int(j)] for j in some)
         whole = np.where(gaps, values, table.values)
         rows = [(*row, *whole[i, some].tolist()) for i, row in enumerate(rows)]
         notes.append(f"{int(gaps.sum())} missing cells were filled with what the graph predicts")
-    notes.append(f"mean log likelihood of these rows: {float(np.mean(found)):.4g}")
-    return Predictions(columns, rows, notes)
+    has_margins = "margins" in model
+    mean = float(np.mean(found)) if has_margins else mean_likelihood(matrix, table.values)
+    notes.append(f"mean log likelihood of these rows: {mean:.4g}")
+    return Predictions(columns, rows, notes, mean)
 
 
 def log_likelihood(matrix: Matrix, latent: Matrix) -> float:

@@ -13,7 +13,7 @@ held-out samples, as in `private.own`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from apps.joint_precision.owner.margins import margins
 from apps.joint_precision.private.own import ALONE as BY_ITSELF
 from apps.joint_precision.private.own import TRIED, own_precision, raw_correlation
 from apps.joint_precision.problem import log_determinant, partial_correlations, smooth_loss
+
+if TYPE_CHECKING:
+    from apps.common.results import RunResult
 
 Matrix = NDArray[np.float64]
 
@@ -41,6 +44,12 @@ def kept_arrays(sparse: Matrix, precision: Matrix, learned: Matrix) -> dict[str,
 def description() -> dict[str, Any]:
     """Return what ``trellis device predict`` needs to know of the result."""
     return {"kind": "nonparanormal", "array": "latent-precision", "margins": "margins"}
+
+
+def run_model(result: RunResult) -> dict[str, Any]:
+    """Return what a run has learned: every client's precision matrix, and with sums the shared."""
+    shared = {"shared": "consensus_precision"} if "consensus_precision" in result.arrays else {}
+    return {"kind": "precision", "array": "precision", "per": "client", **shared}
 
 
 def mean_likelihood(matrix: Matrix, held: Matrix) -> float:

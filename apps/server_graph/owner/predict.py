@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from apps.common.evaluation.measures import accuracy, r_squared
-from apps.common.private.kept import Kept
-from apps.common.private.using import Predictions, new_table
+from apps.common.private.using import Predictions, Usable, new_table
 from apps.server_graph.data import TARGET
 from apps.server_graph.losses import checked_labels
 
@@ -20,8 +18,10 @@ Array = NDArray[np.float64]
 KNOWN = ("logistic", "least-squares", "ridge")
 
 
-def predict(kept: Kept, path: Path) -> Predictions:
+def predict(kept: Usable, data: Any) -> Predictions:
     """Return the predicted label and its probability, or the predicted value, of every row.
+
+    The score is the share of right labels, or R squared, where the rows have targets.
 
     Raises
     ------
@@ -36,19 +36,20 @@ def predict(kept: Kept, path: Path) -> Predictions:
             f"array {model['array']!r} in result.npz with that class"
         )
     w = np.asarray(kept.arrays[model["array"]], dtype=np.float64)
-    table = new_table(path, kept.variables, targets=TARGET)
+    table = new_table(data, kept.variables, targets=TARGET)
     values = table.values @ w
-    notes = list(table.notes)
+    notes, score = list(table.notes), None
     if model["targets"] == "numbers":
         if table.targets is not None:
-            notes.append(f"R squared on these rows: {r_squared(table.targets, values):.4g}")
-        return Predictions(("predicted",), [(float(value),) for value in values], notes)
+            score = r_squared(table.targets, values)
+            notes.append(f"R squared on these rows: {score:.4g}")
+        return Predictions(("predicted",), [(float(value),) for value in values], notes, score)
     labels = np.where(values >= 0.0, 1.0, -1.0)
     rows: list[tuple[Any, ...]] = [
         (int(label), float(chance))
         for label, chance in zip(labels, np.asarray(expit(values)), strict=True)
     ]
     if table.targets is not None:
-        right = accuracy(checked_labels(table.targets, str(path)), labels)
-        notes.append(f"share of right labels on these rows: {right:.4g}")
-    return Predictions(("predicted", "probability of 1"), rows, notes)
+        score = accuracy(checked_labels(table.targets, table.source), labels)
+        notes.append(f"share of right labels on these rows: {score:.4g}")
+    return Predictions(("predicted", "probability of 1"), rows, notes, score)

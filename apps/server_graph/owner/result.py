@@ -9,7 +9,7 @@ no single server knows it. A device learns nothing else of other clients.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
 from apps.common.private.personal import Personal
 from apps.server_graph.data import Samples
-from apps.server_graph.losses import Loss, start
+from apps.server_graph.losses import Loss, loss_by_name, start
 from apps.server_graph.personal import pulled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from apps.common.results import RunResult
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.bool_]
@@ -39,6 +41,15 @@ def description(name: str, loss: Loss) -> dict[str, str]:
     return {"kind": "linear", "array": "model", "loss": name, "targets": targets_of(loss)} | (
         {"coefficients": "model"} if name in ("logistic", "least-squares") else {}
     )
+
+
+def run_model(result: RunResult) -> dict[str, Any]:
+    """Return what a run has learned, see `apps.common.evaluation.model_file`: the centroid."""
+    name = str(result.config["loss"])
+    known: dict[str, Any] = {**description(name, loss_by_name(name)), "array": "centroid"}
+    known.pop("coefficients", None)
+    classes = {"classes": [-1, 1]} if known["targets"] == "labels" else {}
+    return {**known, **classes, "per": "all"}
 
 
 def in_words(loss: Loss, features: int, whose: str) -> list[str]:

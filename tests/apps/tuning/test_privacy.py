@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from apps.common.settings import ConfigError
+from apps.tuning import privacy
+from apps.tuning.outcome import cost_in_words
 from apps.tuning.plan import make_plan
 from apps.tuning.privacy import share, spent_by_all
 from apps.tuning.runs import Found, evaluate
@@ -90,8 +92,6 @@ def test_real_runs_keep_to_the_budget_by_their_own_ledgers(hospitals, tmp_path):
         data=hospitals,
         spend=2.0,
         splits=2,
-        by="consensus-edges",
-        better="higher",
         workers=1,
         out=out,
     )
@@ -134,6 +134,9 @@ def test_batches_drawn_in_secret_keep_to_it_too(labelled):
         workers=1,
     )
     assert 0.0 < found.spent <= 6.0
+    # Not by clients' exact scores this time, and so nothing is said of them.
+    assert privacy.BY_HEADLINE in cost_in_words(found)
+    assert privacy.EXACT_SCORES not in cost_in_words(found)
 
 
 def test_a_run_that_releases_more_than_its_part_stops_all(hospitals):
