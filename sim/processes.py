@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-INSTALL = "pip install 'trellis[laptop]'"
+# As `privacy.install` says it; this package imports none of the others.
+INSTALL = "pip install '.[laptop]' in a clone of the project"
 HAS_PROC = Path("/proc/self/environ").exists()  # Linux
 MARK = "TRELLIS_FLOWER_SESSION"  # in the environment of every process that is ours to stop
 _GRACE = 5.0  # seconds between SIGTERM and SIGKILL

@@ -21,7 +21,7 @@ from strategies.cluster_admm.summed import SummedClusters, SumTask
 from strategies.core.secure import SecureSum
 from strategies.network.place import Place
 
-from .config import ONE_TASK, ClusterAdmmConfig
+from .config import ONE_TASK, TIMES_ASKED_ALONE, ClusterAdmmConfig
 from .data import held_out_count
 from .private.moments import LABEL_SCALE
 from .private.scales import PLACES, ROWS, scales_in
@@ -65,7 +65,7 @@ def build_strategy(
                 "privacy='paper' with method='local': the paper's noise (43) is of a step with "
                 "rho, and clients alone take none; set privacy='none' or 'sound'"
             )
-        return ClientsAlone(**arguments, task=task)
+        return ClientsAlone(**arguments, task=task, tries=TIMES_ASKED_ALONE)
     if one_task or not config.finds_clusters:
         made = AcceleratedAdmm if config.accelerated else ClusterAdmm
         return made(**arguments, task=task)

@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from apps.common.settings import ConfigError, StudyConfig
+from apps.common.settings import AUTO, ConfigError, StudyConfig
 
 LOSSES = ("ridge", "logistic")
 PAPER_CLUSTERS = 3
 ONE_TASK = ("gfl", "local", "fedavg")  # methods that learn without knowing clusters
+TIMES_ASKED_ALONE = 3  # a client that learns alone, until its one answer has come
 MOST_EXCHANGES = 64
 _CLUSTERS = re.compile(r"([0-9]+)|auto(?::([0-9]+)(?:-([0-9]+))?)?")
 
@@ -46,7 +47,9 @@ class ClusterAdmmConfig(StudyConfig):
         combination of the last rounds: the same optimum in fewer of them; ``off`` from the last
     ridge : of R(w) = ridge |w|^2
     loss : ``ridge`` or ``logistic``
-    phi0, zeta : phi_0, privacy of the first round, and by how much the noise's variance falls
+    phi0, zeta : with noise in every model: phi_0, about the zCDP of the first round, and by how
+        much the noise's variance falls a round. ``auto`` is the largest phi_0 with which a client
+        that takes part in all ``rounds`` spends ``epsilon``; a larger one is refused
     bound : C, with ``privacy = "paper"``, which takes it as given
     clip_features, clip_target, clip_model : B, Y and W of ``privacy = "sound"``, from which C
         follows; sums have no W, and make Y smaller as residuals get smaller
@@ -56,6 +59,7 @@ class ClusterAdmmConfig(StudyConfig):
 
     study: ClassVar[str] = "cluster-admm"
     methods: ClassVar[tuple[str, ...]] = ("pgfl", "gfl", "clusterfl", "local", "fedavg")
+    auto_settings: ClassVar[tuple[str, ...]] = ("phi0",)
 
     rounds: int = 200
     tolerance: float = 0.0
@@ -75,7 +79,7 @@ class ClusterAdmmConfig(StudyConfig):
     acceleration: str = "auto"
     ridge: float = 0.1
     loss: str = "ridge"
-    phi0: float = 0.001
+    phi0: float = AUTO
     zeta: float = 0.99
     bound: float = 0.1
     clip_features: float = 10.0
@@ -114,6 +118,55 @@ class ClusterAdmmConfig(StudyConfig):
         exact = "mixing='exact' solves for a sum over clients" if self.mixing == "exact" else ""
         alone = "method='local' has clients learn alone" if self.method == "local" else ""
         self.refuse_robust(alone=alone, no_mean=exact)
+        self._check_epsilon()
+
+    def _check_epsilon(self) -> None:
+        """Refuse a phi0 with which all rounds spend more than epsilon."""
+        if not self.noises_models:
+            return
+        rounds, told = self.releases, f"epsilon={self.epsilon:g} at delta={self.delta:g}"
+        if not self.phi_start > 0.0:
+            raise ConfigError(
+                f"zeta={self.zeta:g}, rounds={rounds}: the noise falls so far that no phi0 keeps "
+                f"{told}; raise zeta or lower rounds"
+            )
+        if self.is_auto("phi0"):
+            return
+        from .spending import phi_for, spent_by_rounds
+
+        terms = self.zeta, rounds, self.delta
+        spent = spent_by_rounds(self.privacy, self.phi0, *terms)
+        if spent > self.epsilon * (1.0 + 1e-9):
+            chosen = phi_for(self.privacy, self.epsilon, *terms)
+            raise ConfigError(
+                f"phi0={self.phi0:g} with zeta={self.zeta:g}: {rounds} rounds would spend epsilon "
+                f"{spent:.4g}, more than {told}; set phi0=auto (here {chosen:.3g}), lower rounds, "
+                f"or set epsilon to {spent:.4g} if that is meant"
+            )
+
+    @property
+    def noises_models(self) -> bool:
+        """Whether every model that a client sends has noise of its own."""
+        return self.privacy != "none" and not self.sums
+
+    @property
+    def releases(self) -> int:
+        """Return how many models a client sends at most."""
+        return min(self.rounds, TIMES_ASKED_ALONE) if self.method == "local" else self.rounds
+
+    @property
+    def phi_start(self) -> float:
+        """Return phi_0: as it is given, or what epsilon allows over all rounds."""
+        if not self.is_auto("phi0"):
+            return self.phi0
+        from .spending import phi_for  # scipy: not for who lists settings
+
+        return phi_for(self.privacy, self.epsilon, self.zeta, self.releases, self.delta)
+
+    @property
+    def divides_by_rounds(self) -> bool:
+        """Whether the noise is made for this number of rounds."""
+        return self.noises_models
 
     @property
     def accelerated(self) -> bool:

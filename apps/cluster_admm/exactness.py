@@ -49,8 +49,8 @@ RANGES = {
     "clip_target": (1e-6, 1e6),
     "clip_model": (1e-6, 1e6),
     "ridge": (0.0, 1e9),
-    "phi0": (1e-12, 1e12),
 }
+_PHIS = (1e-12, 1e12)
 _MOST_RHO = 1e12  # zCDP of one round: zeta may make it anything
 
 
@@ -71,9 +71,14 @@ def permit_scales(config: ClusterAdmmConfig) -> None:
             raise PrivacyRefused(f"privacy='sound' takes {key} from {low:g} to {high:g}: {value:g}")
     if config.sums:  # whose noise goes by epsilon
         return
+    if not _PHIS[0] <= config.phi_start <= _PHIS[1]:
+        raise PrivacyRefused(
+            f"privacy='sound' takes phi0 from {_PHIS[0]:g} to {_PHIS[1]:g}: {config.phi_start:g}"
+            + ("; raise epsilon or zeta, or lower rounds" if config.is_auto("phi0") else "")
+        )
     # phi_n = phi0 / zeta^n, largest in the last round
     growth = -config.rounds * math.log(config.zeta)
-    if math.log(config.phi0) + growth > math.log(_MOST_RHO):
+    if math.log(config.phi_start) + growth > math.log(_MOST_RHO):
         raise PrivacyRefused(
             f"privacy='sound' takes no round of more than {_MOST_RHO:g}-zCDP: with zeta="
             f"{config.zeta:g} round {config.rounds} is beyond; raise zeta or lower rounds"

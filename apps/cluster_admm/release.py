@@ -10,8 +10,9 @@ takes part in (``sound``: on a grid, with the discrete Gaussian), with
     sigma_n^2 = zeta^n Delta^2 / (2 phi_0):   round n is phi_0 / zeta^n - zCDP  (47),
 
 and rounds add up (`privacy.accounting.zcdp`; the paper's total (48) has the growth the wrong way
-round). Only rounds that a client took part in count. Neighbouring: one of its D samples replaced; D
-is public.
+round). Only rounds that a client took part in count. phi_0 is such that all rounds of the run spend
+``epsilon`` at most (`spending`), or is refused; a device lets no run spend more. Neighbouring: one
+of its D samples replaced; D is public.
 
 ``none``   w_k as it is.
 ``paper``  Delta = 2 C / (D rho) (43), with C = ``bound`` taken as given. **Not a bound**: the
@@ -91,13 +92,13 @@ from privacy.mechanisms.noise import NoiseSource, fresh_noise
 from .config import ClusterAdmmConfig
 from .exactness import SLACK
 from .problem import signed_labels
+from .spending import LEAST_EPSILON, spent_by_rounds
 from .steps import GRADIENT_TOLERANCE
 
 Array = NDArray[np.float64]
 
 WORRYING = 10.0
 _zcdp_epsilon = lru_cache(maxsize=4096)(zcdp_epsilon)  # one a round, the same for all clients
-_LEAST_EPSILON = 1e-12  # of one event; an event must claim something
 
 STATEMENTS = {
     "none": {
@@ -200,7 +201,7 @@ def grid_plan(
     distance = sensitivity(config, count, rho, share)
     # Rounding adds grid sqrt(d) at most: a thousandth.
     grid = 2.0 ** math.floor(math.log2(1e-3 * distance / math.sqrt(size)))
-    allowed = decaying_rho(config.phi0, config.zeta, server_round)
+    allowed = decaying_rho(config.phi_start, config.zeta, server_round)
     return plan_for_rho(grid, allowed, distance * (1.0 + SLACK), size)
 
 
@@ -214,17 +215,17 @@ def round_event(
 ) -> PrivacyEvent:
     """Return the release of one round (from 1) by a client of ``count`` samples of ``size``."""
     # A later round has less noise: a server must not get it by a number that is not in the run.
-    if not 1 <= server_round <= config.rounds:
-        raise ValueError(f"round {server_round}: the run's rounds are 1 to {config.rounds}")
+    if not 1 <= server_round <= config.releases:
+        raise ValueError(f"round {server_round}: the run's rounds are 1 to {config.releases}")
     what = "model of one primal step"
     if config.privacy == "sound":
         plan = grid_plan(config, server_round, count, size, rho, share)
-        allowed = decaying_rho(config.phi0, config.zeta, server_round)
+        allowed = decaying_rho(config.phi_start, config.zeta, server_round)
         return PrivacyEvent(
             name=f"round-{server_round}",
             what=what,
             round=server_round,
-            epsilon=max(_zcdp_epsilon(allowed, config.delta), _LEAST_EPSILON),
+            epsilon=max(_zcdp_epsilon(allowed, config.delta), LEAST_EPSILON),
             delta=config.delta,
             sigma=plan.sigma,
             sensitivity=plan.sensitivity,
@@ -235,7 +236,7 @@ def round_event(
         name=f"round-{server_round}",
         what=f"{what} (not a valid guarantee)",
         round=server_round,
-        epsilon=max(gaussian_epsilon(sigma, config.delta, distance), _LEAST_EPSILON),
+        epsilon=max(gaussian_epsilon(sigma, config.delta, distance), LEAST_EPSILON),
         delta=config.delta,
         sigma=sigma,
         sensitivity=distance,
@@ -279,7 +280,7 @@ def round_sigma(
 ) -> tuple[float, float]:
     """Return sigma_n of (12) for ``count`` samples, and Delta; for ``sound``, before the grid."""
     distance = sensitivity(config, count, rho, share)
-    return decaying_sigma(config.phi0, config.zeta, distance, server_round), distance
+    return decaying_sigma(config.phi_start, config.zeta, distance, server_round), distance
 
 
 def release_model(
@@ -321,7 +322,8 @@ def release_model(
     if node.state_path is None:
         raise DataError(f"{node.name}: no folder for its ledger; set state-path in --node-config")
     ledger = DeviceLedger(node.state_path, policy)
-    ledger.reserve(event)
+    # A server may ask for a round again, under fresh noise, until the run's epsilon is spent.
+    ledger.reserve(event, (config.epsilon, config.delta))
     noisy = _noised(config, w, *step, fresh_noise())
     ledger.commit(event.name)
     return noisy, (event,)
@@ -339,7 +341,19 @@ def permit_losses(config: ClusterAdmmConfig) -> None:
 
 def total_rho(config: ClusterAdmmConfig, took_part: Iterable[int]) -> float:
     """Return the zCDP of the rounds (from 1) that a client took part in; the same for every D."""
-    return decaying_total_of(config.phi0, config.zeta, took_part)
+    return decaying_total_of(config.phi_start, config.zeta, took_part)
+
+
+def chosen(config: ClusterAdmmConfig) -> list[str]:
+    """Return what was chosen for ``phi0 = auto``, in words; nothing where it was given."""
+    if not (config.noises_models and config.is_auto("phi0")):
+        return []
+    terms = config.zeta, config.releases, config.delta
+    spent = spent_by_rounds(config.privacy, config.phi_start, *terms)
+    return [
+        f"phi0=auto is {config.phi_start:.4g}: a client in all {config.releases} rounds spends "
+        f"epsilon {spent:.4g} at delta {config.delta:g}."
+    ]
 
 
 def warnings(config: ClusterAdmmConfig, took_part: Iterable[int]) -> list[str]:
@@ -357,7 +371,7 @@ def warnings(config: ClusterAdmmConfig, took_part: Iterable[int]) -> list[str]:
     if epsilon > WORRYING:
         found.append(
             f"the rounds add up to {rho:.4g}-zCDP, epsilon {epsilon:.3g} at delta "
-            f"{config.delta:g}. Above {WORRYING:g} it protects nobody in practice; use fewer "
-            "rounds, a smaller phi0, or zeta nearer to 1."
+            f"{config.delta:g}. Above {WORRYING:g} it protects nobody in practice; use a smaller "
+            "epsilon with phi0=auto, or a smaller phi0."
         )
     return found

@@ -28,7 +28,7 @@ from .config import ClusterAdmmConfig
 from .data import Truth, synthetic_truth
 from .private.forecast import sum_warnings
 from .problem import nmsd
-from .release import statement, warnings
+from .release import chosen, statement, warnings
 from .report.page import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
@@ -46,15 +46,19 @@ def main(grid: Grid, context: Context) -> None:
     if config.sums and run.place is None:
         _by_sums(run, grid)
         return
-    for note in warnings(config, range(1, config.rounds + 1)):
+    run.result.notes += chosen(config)
+    for note in warnings(config, range(1, config.releases + 1)):
         run.result.notes.append(note)
         log.warning(note)
     strategy = build_strategy(config, run.seed, run.strategy_arguments(), run.place)
     strategy.evaluate = partial(_evaluate, config, run.seed, strategy)
     with run.recording(strategy):
-        strategy.run(grid, resume=run.resume)
-        names = [client.name for client in strategy.clients]
-        run.result.ledger = run.ledger.report(names, statement(config))
+        try:
+            strategy.run(grid, resume=run.resume)
+        finally:  # also of a run that fails: what was spent is spent
+            if strategy.clients:
+                names = [client.name for client in strategy.clients]
+                run.result.ledger = run.ledger.report(names, statement(config))
         _fill(run.result, strategy, _truth(config, run.seed, strategy.clients))
         _deliver(strategy, grid, client_models(strategy))
     run.write_report(sections, export_graphs)

@@ -29,14 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.act(options, console) or 0)
     except KeyboardInterrupt:
         console.print("[yellow]interrupted[/]; nothing already computed is lost")
-        out = getattr(options, "resume", None) or getattr(options, "out", None)
-        if out and hasattr(options, "study"):
-            console.print(f"go on with: trellis run {options.study} --resume {out}", soft_wrap=True)
+        if (out := getattr(options, "resumable", None)) is not None:
+            study = "" if options.study == "all" else f" {options.study}"
+            console.print(f"go on with: trellis run{study} --resume {out}", soft_wrap=True)
         return 130
     except USER_ERRORS as error:
         if options.verbose:
             raise
-        text = str(error).replace("[", "\\[")
+        from apps.common.results import said
+
+        text = said(error).replace("[", "\\[")
         console.print(f"[red]error:[/] {text}", soft_wrap=True, highlight=False)
         return 1
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import apps
 
+from .saying import say
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -18,14 +20,32 @@ def add(commands: Any) -> None:
     command.set_defaults(act=act)
 
 
-def act(options: argparse.Namespace, console: Console) -> None:
-    """Print every study with its settings and the names of its figures."""
+def act(options: argparse.Namespace, console: Console) -> int:
+    """Print every study with its settings and the names of its figures; 1 where one is broken."""
+    broken = 0
+    for study in apps.STUDIES:
+        try:
+            about, settings, figures = _described(study)
+        except Exception as error:  # whatever a package does when it is loaded
+            broken += 1
+            console.print(f"[bold]{study}[/]  [red]cannot be loaded[/]")
+            say(console, f"  {type(error).__name__}: {error}")
+            continue
+        console.print(f"[bold]{study}[/]  {about}")
+        console.print(f"  settings: {settings}")
+        console.print(f"  figures:  {figures}")
+    return 1 if broken else 0
+
+
+def _described(study: str) -> tuple[str, str, str]:
+    """Return what a study is, its settings with their defaults and its figures."""
     from apps.common.settings import config_class
     from apps.experiments.figures import figure_names
 
-    for study in apps.STUDIES:
-        about = (import_module(apps.STUDIES[study]).__doc__ or "").strip().partition("\n")[0]
-        console.print(f"[bold]{study}[/]  {about.removeprefix(f'{study}: ')}")
-        settings = config_class(study)().settings()
-        console.print("  settings: " + ", ".join(f"{k}={v}" for k, v in settings.items()))
-        console.print("  figures:  " + ", ".join(figure_names(study)))
+    about = (import_module(apps.STUDIES[study]).__doc__ or "").strip().partition("\n")[0]
+    settings = config_class(study)().settings()
+    return (
+        about.removeprefix(f"{study}: "),
+        ", ".join(f"{key}={value}" for key, value in settings.items()),
+        ", ".join(figure_names(study)),
+    )

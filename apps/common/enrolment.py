@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps.common.node import Node
+from apps.common.node import Node, is_simulated
+from apps.common.settings import ConfigError
+from apps.common.tables import DataError
 from privacy.device import log
 from privacy.device.codes import REFUSED, PrivacyRefused
 
@@ -34,6 +36,10 @@ def enrolment(app: ClientApp, opening: Answer | None = None) -> Callable[[Answer
                 return reply
             except PrivacyRefused as reason:
                 return refusal(message, Node.of(context), reason)
+            except (DataError, ConfigError) as error:
+                if not is_simulated(context):
+                    raise  # of which a device's guard tells a code, and nothing else
+                return unusable(message, context, error)
 
         return introduce
 
@@ -77,4 +83,17 @@ def refusal(message: Message, node: Node, reason: PrivacyRefused) -> Message:
         log.note(node.state_path, "refused", reason=text)
         text = REFUSED
     who = ConfigRecord({"name": node.name, "refused": text})
+    return Message(RecordDict({"client": who}), reply_to=message)
+
+
+def unusable(message: Message, context: Context, error: Exception) -> Message:
+    """Return why a simulated client's data cannot be used, and whose it is.
+
+    An answer, no failure: a runtime would add its trace and leave out the client's name.
+    """
+    try:
+        name = Node.of(context).name
+    except DataError:  # there is no file for it
+        name = f"client {context.node_config.get('partition-id')}"
+    who = ConfigRecord({"name": name, "unusable": str(error)})
     return Message(RecordDict({"client": who}), reply_to=message)

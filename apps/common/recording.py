@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -15,11 +14,18 @@ from flwr.app import Context
 from flwr.serverapp import Grid
 
 from apps import study_module
-from apps.common.evaluation.model_file import MODEL_FILE, write_model_file
+from apps.common.evaluation.model_file import write_model_file
 from apps.common.evaluation.scores import gather, numbers
+from apps.common.files.run_folder import (
+    clear,
+    note_written,
+    refuse_other_clients,
+    refuse_to_replace,
+    refuse_to_resume,
+)
 from apps.common.private.notes import sum_notes
 from apps.common.progress import publish
-from apps.common.results import FolderLock, RunResult
+from apps.common.results import FolderLock, RunResult, is_held, said
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError, StudyConfig
 from apps.network.place import clients_here, place_of, tell_of_graph
@@ -33,7 +39,8 @@ log = logging.getLogger("trellis.run")
 
 Config = TypeVar("Config", bound=StudyConfig)
 
-# A resumed run may go on for longer or more strictly; everything else must be as it was.
+# A resumed run may go on for longer, where its noise was not made for so many rounds, or more
+# strictly; everything else must be as it was.
 _MAY_DIFFER_ON_RESUME = ("rounds", "tolerance", "timeout", "clients-least", "enrol-timeout")
 _ENGINES = {"LocalGrid": "local", "InMemoryGrid": "flower"}
 
@@ -43,7 +50,8 @@ class StudyRun(Generic[Config]):
 
     Parameters
     ----------
-    context : of the ServerApp; the run config names study, seed, out, resume, report, data, devices
+    context : of the ServerApp; the run config names study, seed, out, resume, force, report, data,
+        devices
     grid : tells on which engine this runs
     config_class : the study's settings
     """
@@ -56,6 +64,7 @@ class StudyRun(Generic[Config]):
         self.config = config_class.from_run_config(run_config)
         self.seed = _seed(run_config)
         self.resume = bool(run_config.get("resume", False))
+        self.force = bool(run_config.get("force", False))
         self.report = bool(run_config.get("report", True))
         self.data = str(run_config.get("data", ""))
         self.devices = _names(str(run_config.get("devices", "")))
@@ -85,10 +94,7 @@ class StudyRun(Generic[Config]):
         config, seed = self.config, self.seed
         checkpoint = None
         if self.folder is not None:
-            fixed = {k: v for k, v in config.settings().items() if k not in _MAY_DIFFER_ON_RESUME}
-            if config.privacy == "paper":
-                fixed["rounds"] = config.rounds  # the budget is split over them
-            fixed |= {"study": config.study, "seed": seed, "data": self.data}
+            fixed = self._fixed()
             if self.place is not None:
                 fixed |= {"server": self.place.server, "graph-run": self.place.run}
             checkpoint = Checkpoint(self.folder / "checkpoint", fixed)
@@ -111,37 +117,58 @@ class StudyRun(Generic[Config]):
             "robust": Robust(config.robust, config.norm_bound, config.trim),
         }
 
+    def _fixed(self) -> dict[str, Any]:
+        """Return what must be as it was for a run to be resumed."""
+        config = self.config
+        fixed = {k: v for k, v in config.settings().items() if k not in _MAY_DIFFER_ON_RESUME}
+        if config.divides_by_rounds:
+            fixed["rounds"] = config.rounds
+        return fixed | {"study": config.study, "seed": self.seed, "data": self.data}
+
     @contextmanager
     def recording(self, strategy: StudyStrategy[Any]) -> Iterator[None]:
         """Write ``run.json`` at the start, and the truth about the end whatever it is.
 
         One run at a time: another in the same folder is refused, and leaves everything as it is. So
-        does one that cannot be resumed.
+        does one that cannot be resumed, or would replace a run that was not asked to be.
         """
         with ExitStack() as stack:
             if self.folder is not None:
+                self._look_at(self.folder, strategy)
                 self._lock = FolderLock(self.folder)
                 stack.callback(self._lock.release)
                 self._begin(self.folder, strategy)
             yield from self._recorded(strategy)
             stack.pop_all()  # locked until the report is written, too
 
+    def _look_at(self, folder: Path, strategy: StudyStrategy[Any]) -> None:
+        """Refuse what the folder itself speaks against, before anything in it is touched."""
+        if is_held(folder):
+            return  # which refuses this run anyway, and what is being written cannot be judged
+        if not self.resume:
+            refuse_to_replace(folder, force=self.force)
+            return
+        if strategy.checkpoint is not None and strategy.checkpoint.is_there():
+            strategy.checkpoint.load()  # raises where it is of another run
+        else:
+            refuse_to_resume(folder, self._fixed())
+
     def _begin(self, folder: Path, strategy: StudyStrategy[Any]) -> None:
         if self.resume:
-            if strategy.checkpoint is not None:
-                strategy.checkpoint.load()  # raises where it is of another run
+            kept = strategy.checkpoint is not None and strategy.checkpoint.is_there()
 
             def ready() -> None:
+                if not kept:
+                    refuse_other_clients(folder, strategy.clients)
                 self._ready = True
+                self._collect_facts(strategy)
                 self.result.save(folder)
 
             self._ready = False
             strategy.on_ready = ready
             return
         # What an earlier run left in this folder must not pass for this one's.
-        for name in ("result.npz", "metrics.csv", "scores.csv", MODEL_FILE, "report.html"):
-            (folder / name).unlink(missing_ok=True)
-        shutil.rmtree(folder / "nodes", ignore_errors=True)
+        clear(folder)
         self.result.save(folder)
 
     def _recorded(self, strategy: StudyStrategy[Any]) -> Iterator[None]:
@@ -162,17 +189,31 @@ class StudyRun(Generic[Config]):
                     write_model_file(self.result, self.folder)
             log.info("%s", self.result.summary())
 
-    def _collect(self, strategy: StudyStrategy[Any]) -> None:
+    def _collect_facts(self, strategy: StudyStrategy[Any]) -> None:
         result, progress = self.result, strategy.progress
-        tell_of_graph(result, strategy)
-        self._collect_scores(strategy)
         result.metrics = progress.rows
         result.bytes_up, result.bytes_down = progress.bytes_up, progress.bytes_down
         kept = ("name", "partition", "count", "rounds", "failures", "last_failure")
         result.clients = [{k: getattr(c, k) for k in kept} for c in strategy.clients]
         if strategy.clients:
             result.variables = strategy.clients[0].variables
-        if not progress.converged and result.status == "completed" and self.config.tolerance > 0:
+
+    def _settled(self, strategy: StudyStrategy[Any]) -> bool | None:
+        """Return whether more rounds would change nothing; None where nobody asked."""
+        rows = strategy.progress.rows
+        # Some methods need no tolerance to know that they are done.
+        done = bool(rows) and strategy.exhausted() and strategy.settled(rows[-1])
+        if strategy.progress.converged or done:
+            return True
+        return False if self.config.tolerance > 0.0 else None
+
+    def _collect(self, strategy: StudyStrategy[Any]) -> None:
+        result = self.result
+        tell_of_graph(result, strategy)
+        self._collect_scores(strategy)
+        self._collect_facts(strategy)
+        result.settled = self._settled(strategy)
+        if not result.settled and result.status == "completed" and self.config.tolerance > 0:
             result.notes.append(
                 f"Stopped at rounds={self.config.rounds} with {strategy.shortfall()}, "
                 f"above tolerance={self.config.tolerance:g}: raise rounds for a converged result."
@@ -215,7 +256,7 @@ class StudyRun(Generic[Config]):
     def write_report(
         self,
         sections: Callable[[RunResult], Any],
-        export: Callable[[RunResult, Path], Any],
+        export: Callable[[RunResult, Path], Iterable[Path]],
     ) -> None:
         """Write ``report.html`` and the graphs, where a folder, matplotlib and Jinja2 are there.
 
@@ -235,12 +276,12 @@ class StudyRun(Generic[Config]):
         self,
         folder: Path,
         sections: Callable[[RunResult], Any],
-        export: Callable[[RunResult, Path], Any],
+        export: Callable[[RunResult, Path], Iterable[Path]],
     ) -> None:
         try:
             from apps.pages.report import write_report
 
-            export(self.result, folder)
+            note_written(folder, export(self.result, folder))
             path, words = folder / "report.html", wording(self.result.study)
             write_report(self.result, sections(self.result), path, words)
         except ImportError as error:
@@ -254,7 +295,7 @@ def _end(error: BaseException, *, resumable: bool) -> tuple[str, str]:
         return "stopped", f"The run was stopped before its end, by flwr stop or a signal{go_on}."
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", f"The run was interrupted{go_on}."
-    return "failed", f"The run stopped: {str(error) or type(error).__name__}"
+    return "failed", f"The run stopped: {said(error)}"
 
 
 def _who_scores(config: StudyConfig) -> Literal["nobody", "simulated", "all"]:

@@ -50,6 +50,8 @@ class RunResult:
     headline : the few numbers worth a closing table
     notes : warnings a reader of the result must see
     status : ``running``, ``completed``, ``stopped`` (from outside), ``interrupted`` or ``failed``
+    settled : whether another round would have changed nothing that matters, by the study's own
+        rule; None where nobody asked (``tolerance=0``), or where it is not known
     network : of a server with a SuperLink of its own, or of several that were gathered: the graph,
         which server this is, and what happened between them; empty where all servers are in one
         process, or there is one only
@@ -75,6 +77,7 @@ class RunResult:
     seconds: float = 0.0
     started: str = ""
     status: str = "running"
+    settled: bool | None = None
     versions: dict[str, str] = field(default_factory=dict)
     network: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
@@ -146,6 +149,7 @@ _HEADER_FIELDS = (
     "config",
     "data",
     "status",
+    "settled",
     "started",
     "seconds",
     "headline",
@@ -188,6 +192,11 @@ def read_metrics_csv(text: str) -> list[Row]:
         {name: float(cell) for name, cell in row.items() if cell not in ("", None)}
         for row in csv.DictReader(io.StringIO(text))
     ]
+
+
+def said(error: BaseException) -> str:
+    """Return the words of an error; its kind where it has none."""
+    return str(error).strip() or type(error).__name__
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -233,6 +242,7 @@ class FolderLock:
     def release(self) -> None:
         """Let another run have the folder."""
         if self._handle >= 0:
+            os.ftruncate(self._handle, 0)  # nobody holds it: who looked in vain leaves no trace
             os.close(self._handle)  # which gives the lock back
             self._handle = -1
 

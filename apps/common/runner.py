@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apps
-from apps.common.results import RunResult
+from apps.common.files.run_folder import refuse_to_replace
+from apps.common.progress import publish, row_of
+from apps.common.results import RunResult, is_held
 from apps.common.settings import ConfigError, Scalar, config_class
 from apps.common.tables import client_files, client_sources, shared_dataset
 from apps.network.place import DEFAULTS
@@ -30,6 +32,7 @@ def run(
     seed: int = 1,
     out: str | Path | None = None,
     resume: bool = False,
+    force: bool = False,
     report: bool | None = None,
     workers: int = 0,
     faults: Mapping[int, Fault] | None = None,
@@ -46,17 +49,23 @@ def run(
     seed : the same seed gives the same result, on both engines
     out : a folder for the result; None keeps nothing on disk
     resume : go on from the checkpoint in ``out``
+    force : where ``out`` holds another run, delete that first; it is refused otherwise
     report : write ``report.html``; by default where ``out`` is given
     workers : threads of the in-process engine; 0 runs clients one after the other
     faults : simulated faults by partition, in-process engine only (`sim.faults`)
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine={engine!r}: use one of {', '.join(ENGINES)}")
-    run_config = make_run_config(study, settings, data=data, seed=seed, resume=resume)
+    if resume and force:
+        raise ConfigError("resume and force: a run is either gone on with or begun anew")
+    run_config = make_run_config(study, settings, data=data, seed=seed, resume=resume, force=force)
     run_config["report"] = bool(out) if report is None else report
     clients = int(run_config[f"{study}.clients"])
     with _folder(out) as folder:
         run_config["out"] = str(folder)
+        if not resume and not is_held(folder):
+            # The ServerApp refuses it, too; here it is said before any runtime is started.
+            refuse_to_replace(folder, force=force)
         if engine == "local":
             nodes = [
                 {"partition-id": i, "num-partitions": clients, "simulation": True}
@@ -89,6 +98,7 @@ def make_run_config(
     data: str | Path | None = None,
     seed: int = 1,
     resume: bool = False,
+    force: bool = False,
 ) -> dict[str, Scalar]:
     """Return the Flower run config of a study; settings that are not given keep their default.
 
@@ -110,6 +120,7 @@ def make_run_config(
         "seed": seed,
         "out": "",
         "resume": resume,
+        "force": force,
         "report": False,
         "data": "" if data is None else str(Path(data).resolve()),
         "devices": "",
@@ -141,7 +152,14 @@ def _run_in_flower(run_config: Mapping[str, Scalar], clients: int) -> None:
 
     folder = Path(str(run_config["out"]))
     before = _header(folder)
-    ended = simulate(app_folder(), run_config, nodes=clients)
+    study = str(run_config["study"])
+    rounds = int(run_config[f"{study}.rounds"])
+
+    def tell(line: str) -> None:
+        if row := row_of(line):
+            publish(study, rounds, row)
+
+    ended = simulate(app_folder(), run_config, nodes=clients, on_log=tell)
     if not ended.ok and _header(folder) != before:
         # What the study wrote says more than the end of Flower's log.
         with suppress(FileNotFoundError, ValueError):

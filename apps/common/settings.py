@@ -51,7 +51,8 @@ class StudyConfig:
     sample : clients a round, drawn at random; 0 is all
     timeout : seconds to wait for the replies of one round
     privacy : ``none``, ``paper`` (the article as printed) or ``sound`` (what we stand behind)
-    epsilon, delta : the budget of one client for the whole run, where privacy is on
+    epsilon, delta : what the whole run spends on one client at most, where privacy is on; settings
+        with which it would spend more are refused
     method : the study's algorithm or one of its baselines
     norm_bound : B, how far a client's reply may lie from what it was sent; 0 is any distance. What
         is measured is the study's, see its page
@@ -235,6 +236,11 @@ class StudyConfig:
     def clear_updates(self) -> bool:
         """Whether the server sees what a client computes, masked by nothing and counted nowhere."""
         return self.privacy != "sound"
+
+    @property
+    def divides_by_rounds(self) -> bool:
+        """Whether the noise is made for this number of rounds, so that more would spend more."""
+        return self.privacy == "paper"
 
     @property
     def tells_labels(self) -> bool:

@@ -1,5 +1,8 @@
 """Reading one client's own table: csv with a header row, or npz with the array ``X``.
 
+Cells of a csv file are separated by commas, semicolons or tabs, decimals have a point or, where
+cells are not separated by commas, a comma (`apps.common.files.dialect`).
+
 Every error names the file, and where it can the row and the column, and says what to do.
 
 With ``privacy = "sound"`` a table is read by `read_tolerantly`: whether a device answers must not
@@ -17,6 +20,14 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from apps.common.files.dialect import (
+    Ambiguous,
+    other_separator,
+    separator_of,
+    two_signs,
+    with_points,
+)
 
 # What is said here stays on the device.
 log = logging.getLogger("trellis.device")
@@ -215,7 +226,9 @@ def _read_csv(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[st
     try:
         errors = "replace" if tolerant else "strict"
         with path.open(newline="", encoding="utf-8-sig", errors=errors) as file:
-            header = next(csv.reader(file), None)
+            separator = separator_of(file.readline())
+            file.seek(0)
+            header = next(csv.reader(file, delimiter=separator), None)
             if header is None or not any(cell.strip() for cell in header):
                 raise DataError(f"{path}: empty; needs a header row with the variables' names")
             columns = tuple(cell.strip() for cell in header)
@@ -225,40 +238,53 @@ def _read_csv(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[st
             lines = [line for line in file if line.strip()]
             if not lines:
                 raise DataError(f"{path}: no rows of data")
+            if not tolerant and (rows := two_signs(lines, separator)):
+                raise DataError(
+                    f"{path}: row {rows[0]} has a decimal comma, row {rows[1]} a decimal point; "
+                    "use one of them everywhere, and no sign between thousands"
+                )
+            lines = [with_points(line, separator) for line in lines]
             try:
                 values = np.loadtxt(
-                    lines, delimiter=",", ndmin=2, comments=None, quotechar='"', dtype=np.float64
+                    lines,
+                    delimiter=separator,
+                    ndmin=2,
+                    comments=None,
+                    quotechar='"',
+                    dtype=np.float64,
                 )
             except ValueError:
                 if tolerant:
-                    return _line_by_line(lines, len(columns)), columns
-                raise DataError(_first_bad_cell(path, columns)) from None
+                    return _line_by_line(lines, len(columns), separator), columns
+                raise DataError(_first_bad_cell(path, columns, separator)) from None
     except UnicodeDecodeError:
         raise DataError(f"{path}: not a text file in UTF-8") from None
+    except Ambiguous as error:
+        raise DataError(f"{path}: {error}") from None
     # A quoted cell may span lines, and would take the records there with it.
     if tolerant and values.shape != (len(lines), len(columns)):
-        return _line_by_line(lines, len(columns)), columns
+        return _line_by_line(lines, len(columns), separator), columns
     if values.size and values.shape[1] != len(columns):
-        raise DataError(_first_bad_cell(path, columns))
+        raise DataError(_first_bad_cell(path, columns, separator))
     return values.reshape(-1, len(columns)), columns
 
 
-def _line_by_line(lines: list[str], width: int) -> NDArray[np.float64]:
+def _line_by_line(lines: list[str], width: int, separator: str) -> NDArray[np.float64]:
     """Return ``width`` numbers for each line, whatever the others are; nan where there is none."""
     values = np.full((len(lines), width), np.nan)
     for row, line in enumerate(lines):
         try:
-            cells = next(csv.reader([line]), [])[:width]
+            cells = next(csv.reader([line], delimiter=separator), [])[:width]
         except csv.Error:  # a cell of more than 128 KiB, a null byte
             continue
         values[row, : len(cells)] = [_number(cell) for cell in cells]
     return values
 
 
-def _first_bad_cell(path: Path, columns: tuple[str, ...]) -> str:
+def _first_bad_cell(path: Path, columns: tuple[str, ...], separator: str) -> str:
     """Return the error message for the first row that is not ``len(columns)`` numbers."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.reader(file)
+        rows = csv.reader(file, delimiter=separator)
         next(rows)
         for number, row in enumerate(rows, start=1):
             if not row:
@@ -267,6 +293,7 @@ def _first_bad_cell(path: Path, columns: tuple[str, ...]) -> str:
                 return (
                     f"{path}: row {number} has {len(row)} cells, the header {len(columns)}; "
                     "every row needs one value a variable"
+                    f"{other_separator(separator.join(row), len(columns), separator)}"
                 )
             for name, cell in zip(columns, row, strict=True):
                 if not cell.strip():
@@ -274,7 +301,7 @@ def _first_bad_cell(path: Path, columns: tuple[str, ...]) -> str:
                         f"{path}: row {number}, column {name!r} is missing; fill or drop missing "
                         "values first"
                     )
-                if not _is_number(cell):
+                if not _is_number(with_points(cell, separator)):
                     return f"{path}: row {number}, column {name!r} is {cell!r}, not a number"
     return f"{path}: not a table of numbers"
 

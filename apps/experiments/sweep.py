@@ -127,7 +127,8 @@ def run_on(
         names = {} if columns is None else {"columns": np.array(columns)}
         for client, values in tables.items():
             np.savez(Path(folder) / f"{client}.npz", X=values, **names)  # type: ignore[arg-type]
-        return run(study, settings, data=folder, seed=seed, out=out)
+        # The folder is a figure's own, which is made anew whenever it is asked for.
+        return run(study, settings, data=folder, seed=seed, out=out, force=True)
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], title: str, console: Console) -> None:

@@ -24,6 +24,7 @@ class GromovWassersteinConfig(StudyConfig):
     ----------
     rounds : R, of federated training
     epsilon, budget_per : what a run may cost, a graph; or, of the released embedding, a node of it
+        seen by itself, so that a graph of n nodes costs n times that. The ledger tells both
     method : ``fedavg``, or ``fedprox`` with ``proximal``; ``untrained`` keeps the weights that the
         seed draws; ``auto`` is untrained with ``sound`` and fedavg otherwise, see `way`
     training_share : with training under ``sound``: the part of epsilon for the noisy sums of all
@@ -40,7 +41,8 @@ class GromovWassersteinConfig(StudyConfig):
     proximal : mu of ``fedprox``
     secure_aggregation : let the server learn the sum of the updates only; with ``sound`` it never
         learns more, and that sum has noise
-    release_every : s, rounds between two releases of embeddings; 0 releases once, after the last
+    release_every : s, rounds between two releases of embeddings, among which epsilon is divided; 0
+        releases once, after the last
     bits : m, coordinates sent of each row; 0 takes the m with the least variance
     estimator : of distances between encoded rows: ``raw`` (the paper's), ``rectified``, ``double``
         (two encodings at half the budget), ``simplex``
@@ -220,9 +222,19 @@ class GromovWassersteinConfig(StudyConfig):
         return self.training_share * self.epsilon if self.sums else 0.0
 
     @property
+    def releases(self) -> int:
+        """How often embeddings are released."""
+        return -(-self.rounds // self.release_every) if self.release_every else 1
+
+    @property
     def bits_epsilon(self) -> float:
-        """What is left for the encoded embedding, of a graph or of a node."""
-        return self.epsilon - self.training_epsilon - self.score_epsilon
+        """What is left for one release of the encoded embedding, of a graph or of a node."""
+        return (self.epsilon - self.training_epsilon - self.score_epsilon) / self.releases
+
+    @property
+    def divides_by_rounds(self) -> bool:
+        """Whether noise or bits are made for this number of rounds."""
+        return self.sums or self.privacy == "paper"
 
     @property
     def training_ratio(self) -> float:

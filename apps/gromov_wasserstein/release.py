@@ -12,7 +12,7 @@ A graph's embedding H (n, h) has rows in [0, 1]^h, from a softmax.
 
 Neighbouring: a graph replaced by any other graph with as many nodes. The ledger counts what the
 largest graph costs: every graph is released by itself, so the graphs of a client compose in
-parallel. Releases of several rounds add up.
+parallel. Releases of several rounds add up, and epsilon is divided among them.
 
 Under ``sound`` epsilon is of the run: with training, ``training-share`` of it is for the noisy sums
 of gradients (a record is a graph with both tasks: the gradient of a graph is clipped as a whole), a
@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -44,6 +45,8 @@ from apps.common.seeds import generator
 from apps.common.tables import DataError
 from privacy.accounting.budget import DeviceLedger, Policy
 from privacy.accounting.events import PrivacyEvent
+from privacy.accounting.ledger import Ledger
+from privacy.accounting.totals import total_epsilon
 from privacy.mechanisms.laplace import UniformSource
 from privacy.mechanisms.multibit import Encoded, MultiBit, best_m, encode, row_budget
 from privacy.mechanisms.noise import fresh_noise
@@ -122,8 +125,8 @@ def code_of(config: GromovWassersteinConfig, h: int, nodes: int) -> MultiBit:
     if config.bits > h:
         raise ValueError(f"bits={config.bits}: the rows of an embedding have {h} entries")
     if config.privacy == "paper":
-        m = config.bits or best_m(config.epsilon, h)  # its m* is of epsilon
-        return MultiBit(nodes * h, config.epsilon / nodes, m)
+        m = config.bits or best_m(config.bits_epsilon, h)  # its m* is of epsilon
+        return MultiBit(nodes * h, config.bits_epsilon / nodes, m)
     per: Literal["node", "graph"] = "node" if config.budget_per == "node" else "graph"
     eps_row = row_budget(config.bits_epsilon, nodes, per)
     code = MultiBit(h, eps_row, config.bits) if config.bits else MultiBit.best(h, eps_row)
@@ -176,17 +179,35 @@ def simulated_release(
 
 def spent(config: GromovWassersteinConfig, sizes: Sequence[int]) -> float:
     """Return the epsilon of one release by a client with graphs of these sizes."""
-    if config.privacy != "sound":
-        return config.epsilon
-    return config.bits_epsilon * (max(sizes) if config.budget_per == "node" else 1)
+    of_nodes = config.privacy == "sound" and config.budget_per == "node"
+    return config.bits_epsilon * (max(sizes) if of_nodes else 1)
 
 
-def run_limit(config: GromovWassersteinConfig, sizes: Sequence[int]) -> tuple[float, float] | None:
+def run_limit(config: GromovWassersteinConfig, sizes: Sequence[int]) -> tuple[float, float]:
     """Return the (epsilon, delta) that a run may spend at a client with graphs of these sizes."""
-    if config.privacy != "sound":
-        return None  # a run may release embeddings more than once
-    whole = config.training_epsilon + config.score_epsilon + spent(config, sizes)
-    return whole, config.delta
+    bits = config.releases * spent(config, sizes)
+    return config.training_epsilon + config.score_epsilon + bits, config.delta
+
+
+def of_a_node(
+    config: GromovWassersteinConfig, ledger: Ledger, clients: Sequence[str]
+) -> dict[str, float]:
+    """Return what a run with ``budget_per = "node"`` spent on the row of one node, for the ledger.
+
+    The ledger's own epsilon is of a whole graph. That of a node is of its row seen by itself, with
+    the noisy sums, which are of graphs.
+    """
+    if config.privacy != "sound" or config.budget_per != "node":
+        return {}
+    row = config.bits_epsilon
+    totals = [
+        total_epsilon(
+            [replace(e, epsilon=row) if e.mechanism == "multi-bit" else e for e in events],
+            config.delta,
+        )
+        for events in map(ledger.events, clients)
+    ]
+    return {"epsilon_node": max(totals, default=0.0)}
 
 
 def release_rows(
@@ -232,8 +253,8 @@ def release_rows(
     return found, (event,)
 
 
-def warnings(config: GromovWassersteinConfig, releases: int) -> list[str]:
-    """Return what a reader must know about the privacy of a run with so many releases."""
+def warnings(config: GromovWassersteinConfig) -> list[str]:
+    """Return what a reader must know about the privacy of a run."""
     if config.privacy == "none":
         return []
     found = []
@@ -242,10 +263,10 @@ def warnings(config: GromovWassersteinConfig, releases: int) -> list[str]:
             f"epsilon={config.epsilon:g} is of one node's row; a graph of n nodes spends n times "
             "as much for its bits, which is what the ledger counts."
         )
-    elif config.epsilon * releases > WORRYING:
+    elif config.epsilon > WORRYING:
         found.append(
-            f"{releases} releases of epsilon={config.epsilon:g} a graph add up to "
-            f"{config.epsilon * releases:g}. Above {WORRYING:g} it protects nobody in practice."
+            f"epsilon={config.epsilon:g} a graph: above {WORRYING:g} it protects nobody in "
+            "practice."
         )
     if config.privacy == "sound" and config.method == "auto":
         found.append(

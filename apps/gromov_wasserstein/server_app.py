@@ -35,7 +35,7 @@ from .downstream.judge import judge
 from .forecast import bits_forecast, training_forecast
 from .model.gnn import build_model, weights
 from .owner.result import NEIGHBOURS, neighbours_of
-from .release import code_of, half_of, statement, warnings
+from .release import code_of, half_of, of_a_node, statement, warnings
 from .report.page import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
@@ -48,9 +48,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run the study and keep its result."""
     run = StudyRun(context, grid, GromovWassersteinConfig)
     config = run.config
-    every = config.release_every
-    releases = 1 if not every else -(-config.rounds // every)
-    for note in warnings(config, releases):
+    for note in warnings(config):
         run.result.notes.append(note)
         log.warning(note)
     strategy = build_strategy(config, run.seed, run.strategy_arguments())
@@ -58,6 +56,7 @@ def main(grid: Grid, context: Context) -> None:
         strategy.run(grid, resume=run.resume)
         names = [client.name for client in strategy.clients]
         run.result.ledger = run.ledger.report(names, statement(config))
+        run.result.ledger |= of_a_node(config, run.ledger, names)
         # Training and embeddings are kept whatever becomes of the distances.
         _keep_released(run.result, strategy)
         run.result.notes += _forecasts(config, strategy)

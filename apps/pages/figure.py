@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from apps.common.results import write_atomically
 from apps.pages.templates import own_markup
+from privacy.install import LAPTOP
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -61,7 +62,7 @@ def style() -> Iterator[None]:
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'trellis[laptop]'") from error
+        raise ImportError(f"figures need matplotlib: {LAPTOP}") from error
     with matplotlib.rc_context(), warnings.catch_warnings():
         # A name in a script our font lacks: a browser has the glyph, the warning helps nobody.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

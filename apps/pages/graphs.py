@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from apps.common.metrics import LOOSE_EDGE_THRESHOLD, Vector, edges
 from apps.common.results import write_atomically
+from privacy.install import LAPTOP
 
 # XML 1.0 has no way to write these, not even escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -77,7 +78,7 @@ def networkx_for(what: str) -> ModuleType:
     try:
         import networkx
     except ImportError as error:
-        raise ImportError(f"{what} need networkx: pip install 'trellis[laptop]'") from error
+        raise ImportError(f"{what} need networkx: {LAPTOP}") from error
     return networkx
 
 

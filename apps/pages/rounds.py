@@ -1,5 +1,8 @@
 """The section of a report on how the run converged: a verdict, and curves over the rounds.
 
+Whether it has is the run's own word (``settled``): some methods are done after one round, however
+much that changed. A run that was kept before it was noted is judged by its last numbers.
+
 Where rounds have a ``gap``, a certified bound on what the objective is above its minimum, the
 verdict is about it: ``path_gap`` : (L,) has the points of a path, ``nan`` means that nothing is
 certified. Elsewhere it is about the ``change`` from round to round.
@@ -31,6 +34,7 @@ _FIGURES: tuple[tuple[str, tuple[str, ...], bool], ...] = (
 _TIMES = {"seconds", "slowest-client-seconds", "server-seconds"}
 _NOT_CONVERGENCE = {"round", "clients", "failed", "bytes-up", "bytes-down"} | _TIMES
 _SCORES = (OURS, BY_ITSELF, KNOWING_NOTHING)  # of the result, which has a section of its own
+_DONE = "Converged: by its own rule this method is done."
 _MORE_FIGURES = 6  # columns a study adds beyond the known ones
 
 
@@ -38,7 +42,10 @@ def convergence_section(result: RunResult, wording: Wording) -> Section:
     """Return the section on how the run converged, from the rounds' metrics."""
     title, rows = "How it converged", result.metrics
     if not rows:
-        return Section(title, [Paragraph("No round was recorded.")])
+        none = "No round was recorded."
+        if result.settled:
+            none = "No round was needed: every client learns alone, at home."
+        return Section(title, [Paragraph(none)])
     columns = list(dict.fromkeys(name for row in rows for name in row))
     verdict = _gap_verdict if "gap" in columns else _change_verdict
     blocks: list[Block] = [Paragraph(verdict(result))]
@@ -145,12 +152,23 @@ def _change_verdict(result: RunResult) -> str:
     text = f"{_rounds(result)}."
     if change is None or not isinstance(tolerance, (int, float)):
         return text
+    if tolerance <= 0 and result.settled:
+        return f"{text} {_DONE}"
     if tolerance <= 0:
         return f"{text} No tolerance was set; the last change was {number(change)}."
-    if change <= tolerance:
+    within = change <= tolerance
+    if within if result.settled is None else result.settled:
+        if within:
+            return (
+                f"{text} Converged: the last change, {number(change)}, is within the tolerance of "
+                f"{number(tolerance)}."
+            )
+        return f"{text} {_DONE}"
+    if within:
         return (
-            f"{text} Converged: the last change, {number(change)}, is within the tolerance of "
-            f"{number(tolerance)}."
+            f"{text} Not converged: the last change, {number(change)}, is within the tolerance of "
+            f"{number(tolerance)}, but not all clients have had a part in it. More rounds may "
+            "change the result."
         )
     return (
         f"{text} Not converged: the last change, {number(change)}, exceeds the tolerance of "

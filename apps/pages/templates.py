@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from apps.pages.style import CSS
 from apps.pages.wording import number
+from privacy.install import LAPTOP
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -184,7 +185,7 @@ def environment() -> Environment:
     try:
         import jinja2
     except ImportError as error:
-        raise ImportError("reports need jinja2: pip install 'trellis[laptop]'") from error
+        raise ImportError(f"reports need jinja2: {LAPTOP}") from error
     made = jinja2.Environment(
         loader=jinja2.DictLoader(TEMPLATES),
         autoescape=True,

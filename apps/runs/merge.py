@@ -62,6 +62,7 @@ def merge(folders: Sequence[Path]) -> RunResult:
         seconds=max(part.result.seconds for part in parts),
         started=min(part.result.started for part in parts),
         status=min((part.result.status for part in parts), key=_WORST_FIRST.index),
+        settled=_settled([part.result.settled for part in parts]),
         versions=dict(first.result.versions),
         network=_network(parts),
         scores=gather({n: t for part in parts for n, t in tables_of(part.result.scores).items()}),
@@ -171,6 +172,13 @@ def _own_notes(parts: Sequence[Part], left_out: Sequence[str]) -> list[str]:
 
 def _their_notes(parts: Sequence[Part]) -> list[str]:
     return [f"{part.name}: {note}" for part in parts for note in part.result.notes]
+
+
+def _settled(values: Sequence[bool | None]) -> bool | None:
+    """Return whether all servers have settled; None where one does not say."""
+    if False in values:
+        return False
+    return None if None in values else True
 
 
 def _shared(values: Sequence[str], otherwise: str) -> str:

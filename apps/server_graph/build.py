@@ -25,7 +25,7 @@ from strategies.topology.graph import Topology
 
 from .config import ServerGraphConfig
 from .private import Terms, digest
-from .release import paper_epsilon, sound_epsilon
+from .spending import paper_epsilon, settled, sound_epsilon
 
 
 def build_strategy(
@@ -63,7 +63,7 @@ def build_strategy(
         exchange=servers(
             method,
             graph.servers,
-            config.sigma,
+            0.0 if config.is_auto("sigma") else config.sigma,  # until the model's size is known
             noise or partial(generator, seed, "server noise"),
             None if place is None else place.run.encode(),
             masks=masks,
@@ -71,6 +71,7 @@ def build_strategy(
         post=post,
         secure=SecureSum if masks and config.masks_clients else None,
         epsilons=partial(epsilons, config, graph),
+        deviation=partial(deviation, config, graph),
     )
 
 
@@ -142,8 +143,19 @@ def epsilons(
     """Return the privacy spent up to a round, by the paper's formula and by the corrected one."""
     if config.method not in ("hybrid", "iid") or config.clip == 0.0 or config.sigma == 0.0:
         return {}
-    releases = int(np.max(graph.degree)) if config.method == "iid" else 1
+    releases = releases_in(config, graph)
+    config = settled(config, size, releases)
     return {
         "epsilon-paper": paper_epsilon(config, server_round),
         "epsilon-sound": sound_epsilon(config, server_round, size, releases),
     }
+
+
+def deviation(config: ServerGraphConfig, graph: Topology, size: int) -> float:
+    """Return sigma_g of a run whose model has ``size`` parameters; the same on every server."""
+    return settled(config, size, releases_in(config, graph)).sigma
+
+
+def releases_in(config: ServerGraphConfig, graph: Topology) -> int:
+    """Return how many messages of a server have noise of their own in a round, at most."""
+    return int(np.max(graph.degree)) if config.method == "iid" else 1

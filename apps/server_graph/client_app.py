@@ -61,6 +61,7 @@ from .private import (
     score_terms,
 )
 from .problem import draw_batches, local_steps
+from .spending import settled
 
 if TYPE_CHECKING:
     from apps.common.evaluation.measures import Scores
@@ -295,9 +296,10 @@ def _permit_settings(config: ServerGraphConfig) -> None:
             "secure-aggregation='on'"
         )
     for name, (low, high) in RANGES.items():
-        value = config.bound if name == "clip" else getattr(config, name)
         if config.sums and name != "clip":
             continue  # with noise in sums a device takes no step, and servers add no noise
+        # Of sigma=auto the least that it can be: that of a model of one parameter.
+        value = config.bound if name == "clip" else getattr(settled(config, 1, 1), name)
         if not low <= value <= high:
             raise PrivacyRefused(
                 f"this device takes {name.replace('_', '-')} from {low:g} to {high:g}: {value:g}"

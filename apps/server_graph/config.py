@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from apps.common.settings import ConfigError, StudyConfig
+from apps.common.settings import AUTO, ConfigError, StudyConfig
 from strategies.core.rules import FEWEST
 from strategies.topology.rules import check_rule
 
@@ -14,6 +14,8 @@ LOSSES = ("logistic", "least-squares")
 # With noise in sums, where clip = 0 is set: about the gradient of a sample with features of unit
 # scale near the minimum.
 DEFAULT_CLIP = 0.5
+# The paper's, where no epsilon decides.
+DEFAULT_SIGMA = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,9 @@ class ServerGraphConfig(StudyConfig):
         need a bound, is `DEFAULT_CLIP`
     average : with noise in sums, of the last rounds the share whose models the result is the mean
         of; 0 takes the last model
-    sigma : sigma_g, standard deviation of the servers' Laplace noise
+    sigma : sigma_g, standard deviation of the servers' Laplace noise; ``auto`` is 0.2 with
+        ``privacy = "none"``, and else the least with which all ``rounds`` spend ``epsilon``; less
+        than that is refused, where the model's size matters when clients have told it
     ridge : rho, of (rho / 2) |w|^2 in the loss
     loss : ``logistic``, ``least-squares``, or the dotted name of a class (see `losses`)
     secure_aggregation : ``auto`` masks clients' updates in ``hybrid`` and ``masked``; or ``on``,
@@ -52,6 +56,7 @@ class ServerGraphConfig(StudyConfig):
     study: ClassVar[str] = "server-graph"
     methods: ClassVar[tuple[str, ...]] = ("hybrid", "iid", "none", "masked", "fedavg")
     class_settings: ClassVar[tuple[str, ...]] = ("loss",)
+    auto_settings: ClassVar[tuple[str, ...]] = ("sigma",)
 
     rounds: int = 200
     tolerance: float = 0.0
@@ -66,7 +71,7 @@ class ServerGraphConfig(StudyConfig):
     local_steps: int = 1
     clip: float = 0.0
     average: float = 0.5
-    sigma: float = 0.2
+    sigma: float = AUTO
     ridge: float = 0.01
     loss: str = "logistic"
     secure_aggregation: str = "auto"
@@ -115,7 +120,7 @@ class ServerGraphConfig(StudyConfig):
     def _check_privacy(self) -> None:
         if self.privacy == "none" or self.sums:
             return
-        if self.method not in ("hybrid", "iid") or self.sigma <= 0.0 or self.clip <= 0.0:
+        if self.method not in ("hybrid", "iid") or self.sigma == 0.0 or self.clip <= 0.0:
             why = f" (no noise in sums: {self.sum_obstacle()})" if self.privacy == "sound" else ""
             raise ConfigError(
                 f"privacy={self.privacy!r}: epsilon is of the noise between servers and needs "
@@ -126,6 +131,9 @@ class ServerGraphConfig(StudyConfig):
                 "on-server-loss='rehome': a client that moves is told of by two servers, and "
                 "privacy='sound' counts one; use on-server-loss='drop'"
             )
+        from .spending import settled  # scipy: not for who lists settings
+
+        settled(self, 1, 1)  # a larger model spends more: see `spending`
 
     def _check_robust(self) -> None:
         self.refuse_robust(masked=self.masks_clients)
@@ -161,6 +169,11 @@ class ServerGraphConfig(StudyConfig):
                 "servers, more clients, or sample=0"
             )
         return ""
+
+    @property
+    def divides_by_rounds(self) -> bool:
+        """Whether the noise is made for this number of rounds."""
+        return self.privacy != "none"
 
     @property
     def can_keep(self) -> bool:

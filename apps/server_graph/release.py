@@ -39,7 +39,8 @@ gradient only if it is enforced: ``clip`` does, sample by sample.
     (mu rho <= 2, which the settings ask for), so
     |psi_j - psi'_j| <= 2 mu B E j: round j is a release of epsilon_j = sqrt(M) 2 mu B E j / b. They
     compose: the sum, or zero-concentrated, whichever is less at ``delta``. With ``iid`` every edge
-    is a release of its own, so the total counts as many as m has neighbours.
+    is a release of its own, so the total counts as many as m has neighbours. sigma_g is such that
+    all rounds spend ``epsilon`` at most, or is refused (`spending`).
 
     Adversary: all servers but m, together. Not covered: m itself (secure aggregation keeps single
     updates from it); **m's clients**, to whom w_m is sent, and **whoever reads the kept result**,
@@ -64,11 +65,8 @@ of these is noised; the number of samples is public.
 
 from __future__ import annotations
 
-import math
-
-from privacy.accounting.zcdp import zcdp_epsilon
-
 from .config import ServerGraphConfig
+from .spending import paper_epsilon, settled, sound_epsilon
 
 WORRYING = 10.0
 
@@ -105,36 +103,6 @@ ENROLMENT = (
     "The server is told every client's name, place in the order, whether it is simulated, number "
     "of samples, names of features and server; none of it is noised."
 )
-
-
-def paper_epsilon(config: ServerGraphConfig, server_round: int) -> float:
-    """Return Theorem 2's epsilon after a round."""
-    if config.sigma == 0.0 or config.clip == 0.0:
-        return math.inf
-    i = float(server_round)
-    return math.sqrt(2.0) * config.step * config.clip * (1.0 + i) * i / config.sigma
-
-
-def sound_epsilon(
-    config: ServerGraphConfig, server_round: int, size: int, releases: int = 1
-) -> float:
-    """Return epsilon at ``delta`` of all rounds up to ``server_round``.
-
-    Parameters
-    ----------
-    size : M
-    releases : messages a round with noise of their own: 1 for ``hybrid``, with ``iid`` as many as
-        m has neighbours
-    """
-    if config.sigma == 0.0 or config.clip == 0.0:
-        return math.inf
-    i = float(server_round)
-    scale = config.sigma / math.sqrt(2.0)
-    moved = 2.0 * config.step * config.clip * config.local_steps
-    first = math.sqrt(size) * moved / scale  # epsilon_1; epsilon_j = j epsilon_1
-    pure = first * i * (i + 1.0) / 2.0
-    rho = 0.5 * first**2 * i * (i + 1.0) * (2.0 * i + 1.0) / 6.0
-    return min(releases * pure, zcdp_epsilon(releases * rho, config.delta))
 
 
 def statement(
@@ -212,6 +180,17 @@ _KEPT_AT_HOME = (
 )
 
 
+def chosen(config: ServerGraphConfig, size: int, releases: int) -> list[str]:
+    """Return what was chosen for ``sigma = auto`` by epsilon, in words; see `warnings`."""
+    if config.privacy == "none" or config.sums or not config.is_auto("sigma"):
+        return []
+    return [
+        f"sigma=auto is {settled(config, size, releases).sigma:.4g}: {config.rounds} rounds of "
+        f"{size} parameters spend epsilon {config.epsilon:g} at delta {config.delta:g}, "
+        + ("by the paper's formula." if config.privacy == "paper" else "between servers.")
+    ]
+
+
 def warnings(
     config: ServerGraphConfig,
     size: int,
@@ -232,6 +211,7 @@ def warnings(
             "clip=0: gradients are not bounded, so the noise between servers has no epsilon at "
             "all; set clip to B."
         ]
+    config = settled(config, size, releases)
     printed = paper_epsilon(config, config.rounds)
     real = sound_epsilon(config, config.rounds, size, releases)
     kept = []

@@ -20,12 +20,12 @@ from strategies.server_graph.noise import ServerNoise
 from strategies.server_graph.strategy import ServerGraph
 from strategies.server_graph.sums import NoisySums
 
-from .build import build_strategy
+from .build import build_strategy, deviation, releases_in
 from .closing import close, deliver_models
 from .config import ServerGraphConfig
 from .forecast import sum_warnings
 from .losses import loss_by_name, start
-from .release import statement, warnings
+from .release import chosen, statement, warnings
 from .report.page import export_graphs, sections
 from .truth import deviations, steady_state, truth_of
 
@@ -52,11 +52,14 @@ def main(grid: Grid, context: Context) -> None:
     strategy.on_enrolled = partial(_enrolled, config, run.result, strategy, noise)
     strategy.evaluate = partial(deviations, config, run.seed, strategy)
     with run.recording(strategy):
-        strategy.run(grid, resume=run.resume)
+        try:
+            strategy.run(grid, resume=run.resume)
+        finally:  # also of a run that fails: what was told is told
+            if strategy.clients and not isinstance(strategy, NoisySums):
+                run.result.ledger = _ledger(config, strategy, noise.simulated)
         if isinstance(strategy, NoisySums):
             close(run.result, config, run.seed, strategy, grid)
         else:
-            run.result.ledger = _ledger(config, strategy, noise.simulated)
             _fill(run.result, config, run.seed, strategy)
             last = strategy.current_round
             open_servers = config.privacy == "none"
@@ -88,7 +91,8 @@ def _enrolled(
         strategy.epsilons = lambda server_round, size: {}  # of one process none is true
     strategy.first_model = start(loss_by_name(config.loss), len(clients[0].variables))
     graph = strategy.servers.topology
-    releases = int(np.max(graph.degree)) if config.method == "iid" else 1
+    releases = releases_in(config, graph)
+    result.notes += chosen(config, strategy.first_model.size, releases)
     for note in warnings(config, strategy.first_model.size, releases, simulated, apart):
         log.warning(note)
         result.notes.append(note)
@@ -116,6 +120,7 @@ def _ledger(config: ServerGraphConfig, strategy: ServerGraph, simulated: bool) -
         return {**account, "clients": [{"name": name, "events": []} for name in names]}
     key = "epsilon-paper" if config.privacy == "paper" else "epsilon-sound"
     total = {"epsilon": spent.get(key, 0.0), "delta": config.delta}
+    account["sigma"] = deviation(config, graph, strategy.first_model.size)
     entries = [{"name": name, **total, "events": []} for name in names]
     return {**account, **total, "clients": entries}
 

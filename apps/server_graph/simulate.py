@@ -31,7 +31,7 @@ from strategies.server_graph.strategy import ServerGraph
 from strategies.server_graph.sums import NoisySums
 from strategies.topology.graph import Topology
 
-from .build import build_strategy
+from .build import build_strategy, deviation
 from .config import LOSSES, ServerGraphConfig
 from .data import synthetic_table
 from .losses import loss_by_name
@@ -197,7 +197,8 @@ def cost(config: ServerGraphConfig, graph: Topology, rounds: int = 20) -> Cost:
     """Return what a round between the servers costs, by running `rounds` of them for real."""
     method = "none" if config.method == "fedavg" else config.method
     noise = partial(generator, 0, "server noise")
-    parties, post = servers(method, graph.servers, config.sigma, noise), Post()
+    sigma = deviation(config, graph, config.features)
+    parties, post = servers(method, graph.servers, sigma, noise), Post()
     psi = dict(enumerate(np.ones((graph.servers, config.features))))
     began = time.perf_counter()
     for i in range(1, rounds + 1):

@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.install import GNN
+
 from .losses import checked_labels
 
 Array = NDArray[np.float64]
@@ -41,8 +43,7 @@ class SmallMlp:
             return import_module("torch")
         except ImportError:
             raise ImportError(
-                "loss SmallMlp needs torch, on the server and on every client: "
-                "pip install 'trellis[gnn]'"
+                f"loss SmallMlp needs torch, on the server and on every client: {GNN}"
             ) from None
 
     def size(self, features: int) -> int:

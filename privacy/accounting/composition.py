@@ -16,7 +16,7 @@ def kairouz_composition(
     """
     total = math.fsum(epsilons)
     square = math.fsum(e * e for e in epsilons)
-    drift = math.fsum((math.exp(e) - 1.0) * e / (math.exp(e) + 1.0) for e in epsilons)
+    drift = math.fsum(_drift(e) for e in epsilons)
     bounds = [total]
     if slack > 0.0:
         bounds.append(
@@ -25,3 +25,9 @@ def kairouz_composition(
         bounds.append(drift + math.sqrt(2.0 * square * math.log(1.0 / slack)))
     keep = math.prod(1.0 - d for d in deltas)
     return min(bounds), 1.0 - (1.0 - slack) * keep
+
+
+def _drift(epsilon: float) -> float:
+    if epsilon > 700.0:  # where exp overflows, the quotient is 1
+        return epsilon
+    return (math.exp(epsilon) - 1.0) * epsilon / (math.exp(epsilon) + 1.0)

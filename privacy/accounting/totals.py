@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from privacy.install import LAPTOP
 from privacy.mechanisms.gaussian import gaussian_epsilon
 
 from .events import GAUSSIAN, PURE, PrivacyEvent
@@ -125,6 +126,4 @@ def dp_accounting(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(
-            "this total needs dp-accounting: pip install 'trellis[laptop]'"
-        ) from error
+        raise ImportError(f"this total needs dp-accounting: {LAPTOP}") from error

@@ -153,7 +153,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))  # [BS] Proposition 3, never below
     while zcdp_delta(rho, high) > delta:
         high *= 1.5
-    epsilon = brentq(lambda e: _excess(rho, e, delta), 0.0, high, rtol=1e-14)
+    # To the last digits of small epsilons too: the way to the private side is in steps of 1e-13.
+    epsilon = brentq(lambda e: _excess(rho, e, delta), 0.0, high, xtol=1e-300, rtol=1e-14)
     while zcdp_delta(rho, epsilon) > delta:  # the private side of the root
         epsilon *= 1.0 + 1e-13
     return epsilon

@@ -6,13 +6,14 @@ the step (4) of `mixing` with v = 0, share = 1 and, because a step needs one, th
 rho that matters to nobody. Every client is its own server and its own cluster: ``models`` is
 (K, 1, d), ``homes`` 0 to K - 1, ``groups`` zero.
 
-A round asks those who have not answered yet, three times at most; a client that never does keeps
-the model 0.
+A round asks those who have not answered yet, three times at most by default; a client that never
+does keeps the model 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -24,11 +25,14 @@ from .strategy import ClusterAdmm, Vector
 
 # w_k is off by about rho / curvature; smaller, and the step's rounding, 1e-16 / rho, is more.
 _RHO = 1e-8
-_TRIES = 3
 
 
 class ClientsAlone(ClusterAdmm):
-    """The Flower strategy of the method ``local``."""
+    """The Flower strategy of the method ``local``; ``tries`` is how often a client is asked."""
+
+    def __init__(self, *args: Any, tries: int = 3, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._tries = tries
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client for itself."""
@@ -70,4 +74,4 @@ class ClientsAlone(ClusterAdmm):
 
     def exhausted(self) -> bool:
         """Return whether everyone has answered, or was asked often enough."""
-        return bool(np.all(self.seen)) or len(self.progress.rows) >= _TRIES
+        return bool(np.all(self.seen)) or len(self.progress.rows) >= self._tries

@@ -70,6 +70,10 @@ class ReleasedStatistics(ConsensusGraph):
                 break
         return row
 
+    def _has_converged(self, row: Row) -> bool:
+        # Who failed to answer is not asked again: there is nothing to wait for.
+        return self.plan.tolerance > 0.0 and self.settled(row)
+
     def exhausted(self) -> bool:
         """Return whether the one exchange is over: there is no second."""
         return bool(self.progress.rows)

@@ -82,6 +82,10 @@ class Checkpoint:
         self._saved_at = time.monotonic()
         self._cost = self._saved_at - begin
 
+    def is_there(self) -> bool:
+        """Return whether there is a snapshot, of whichever run."""
+        return (self.folder / _FILE).is_file()
+
     def load(self) -> Snapshot | None:
         """Return the snapshot, or None where the run was stopped before its first.
 
@@ -91,7 +95,7 @@ class Checkpoint:
             Where the snapshot is of another run: the error names the setting that differs.
         """
         path = self.folder / _FILE
-        if not path.is_file():
+        if not self.is_there():
             return None
         try:
             with np.load(path, allow_pickle=False) as file:

@@ -268,6 +268,9 @@ def hear(answers: Answers, nodes: Mapping[int, OnlineNode]) -> Heard:
             if refusal:
                 heard.refusals.append(f"{node.called(own)}: {refusal}"[:_LONGEST_REASON])
                 continue
+            if unusable := _unusable(content):
+                heard.reasons.append(f"{node.called(own)}: {unusable}"[:_LONGEST_REASON])
+                continue
             client = _read(content, node)
         except Exception as error:  # whatever a malicious reply provokes
             failures[number] = f"cannot be enrolled: {error}"
@@ -277,7 +280,8 @@ def hear(answers: Answers, nodes: Mapping[int, OnlineNode]) -> Heard:
             continue
         heard.clients.append(client)
     heard.clients.sort(key=lambda client: (client.partition, client.name, client.node_id))
-    heard.reasons = [f"{nodes[n].called()}: {text}" for n, text in sorted(failures.items())]
+    heard.reasons.sort()
+    heard.reasons += [f"{nodes[n].called()}: {text}" for n, text in sorted(failures.items())]
     return heard
 
 
@@ -332,8 +336,12 @@ def _too_few(found: Heard, needed: int, least: int, reasons: Sequence[str]) -> s
     told = f"{len(found.clients)} of {needed} clients could be enrolled"
     if least and least < needed:
         told += f", clients-least={least} must be"
-    advice = "" if least else " To go on without some, set clients-least"
-    return f"{told}. " + " | ".join(reasons) + (f".{advice}" if advice else "")
+    advice = "" if least else "To go on without some, set clients-least"
+    # A line for each: many files may be bad in many ways.
+    text = f"{told}. " + "\n  ".join(reasons)
+    if not advice:
+        return text
+    return f"{text}\n{advice}" if len(reasons) > 1 else f"{text}. {advice}"
 
 
 def _bridge_of(content: RecordDict) -> int | None:
@@ -346,6 +354,11 @@ def _refusal(content: RecordDict) -> tuple[str, str]:
     """Return a device's own name and why it refuses to take part; nothing where it does not."""
     record = content.config_records["client"]
     return str(record["name"]), str(record["refused"]) if "refused" in record else ""
+
+
+def _unusable(content: RecordDict) -> str:
+    """Return why a simulated client's data cannot be used; nothing where it can."""
+    return str(content.config_records["client"].get("unusable", ""))
 
 
 def _read(content: RecordDict, node: OnlineNode) -> Client:

@@ -22,10 +22,11 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures.process import BrokenProcessPool
 from typing import Literal, TypeVar
 
+from privacy.install import LAPTOP
+
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
-INSTALL = "pip install 'trellis[laptop]'"
 _LOOK = 1.0  # seconds between two looks for the process that started this one
 
 
@@ -42,7 +43,7 @@ def how_many_at_once(jobs: int, workers: int | None = None) -> int:
         from joblib import effective_n_jobs
         from joblib.parallel import get_active_backend
     except ImportError as error:
-        raise ImportError(f"more than one process needs joblib: {INSTALL}") from error
+        raise ImportError(f"more than one process needs joblib: {LAPTOP}") from error
     backend, configured = get_active_backend()
     if backend.nesting_level:
         return 1

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.install import GNN
+
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-INSTALL = "pip install 'trellis[gnn]'"
 _OPTIMAL = 1  # code of emd_c
 _STEPS = 100_000  # POT's own limit within Gromov-Wasserstein
 _MASS = 1e-9  # largest error of a plan's marginals
@@ -107,7 +108,5 @@ def _load() -> Callable[..., Any]:
     try:
         _emd_c = import_module("ot.lp.emd_wrap").emd_c
     except ImportError as error:
-        raise ImportError(
-            f"optimal transport needs POT, which is not installed: {INSTALL}"
-        ) from error
+        raise ImportError(f"optimal transport needs POT, which is not installed: {GNN}") from error
     return _emd_c

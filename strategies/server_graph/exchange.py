@@ -58,6 +58,9 @@ class Server:
     def __init__(self, index: int) -> None:
         self.index = index
 
+    def use_noise(self, deviation: float) -> None:
+        """Take sigma_g, where it is known only when the model's size is; before the first round."""
+
     def hello(self) -> bytes:
         """Return the public key that other senders to the same server need; empty for none."""
         return b""
@@ -114,10 +117,15 @@ class NoisyServer(Server):
 
     def __init__(self, index: int, deviation: float, noise: Noise) -> None:
         super().__init__(index)
+        self.use_noise(deviation)
+        self._noise = noise
+        self._drawn: tuple[int, Vector] | None = None
+
+    def use_noise(self, deviation: float) -> None:
+        """Take sigma_g."""
         if not (deviation >= 0.0 and math.isfinite(deviation)):
             raise ValueError(f"sigma_g={deviation}: must be finite and >= 0")
-        self.deviation, self._noise = deviation, noise
-        self._drawn: tuple[int, Vector] | None = None
+        self.deviation = deviation
 
     def _draws(self, server_round: int, count: int, size: int) -> Matrix:
         """Return (count, M) draws; the round's noise starts anew, however often one asks."""

@@ -83,6 +83,7 @@ class ServerGraph(StudyStrategy[Vector]):
     exchange : the P servers and how they disguise what they send, `server_exchange.servers`
     secure : makes the secure sums of servers' clients; None takes updates in the clear
     epsilons : privacy spent up to a round by a model of a size, for the round's metrics
+    deviation : sigma_g for a model of a size; by default as ``exchange`` has it
     post : what carries the servers' messages; within this process by default
 
     `first_model` (M,), where all servers start, is set before the first round, when the clients'
@@ -96,6 +97,7 @@ class ServerGraph(StudyStrategy[Vector]):
         exchange: Sequence[Server],
         secure: Callable[[], SecureSum] | None = None,
         epsilons: Callable[[int, int], Row] | None = None,
+        deviation: Callable[[int], float] | None = None,
         post: Post | None = None,
         **kwargs: Any,
     ) -> None:
@@ -108,6 +110,7 @@ class ServerGraph(StudyStrategy[Vector]):
         # One session for all servers, as a client keeps to one: it may be re-homed.
         self._secure = None if secure is None else secure()
         self.epsilons = epsilons or (lambda server_round, size: {})
+        self._deviation = deviation
         self.first_model = np.zeros(0)
         self.current_round = 0
         self._matrices: dict[bytes, Matrix] = {}
@@ -120,6 +123,9 @@ class ServerGraph(StudyStrategy[Vector]):
         count = self.servers.topology.servers
         if not self.first_model.size:
             self.first_model = np.zeros(len(clients[0].variables))
+        if self._deviation is not None:
+            for party in self._exchange:
+                party.use_noise(self._deviation(self.first_model.size))
         self.homes = np.array([self._home(client) for client in clients], dtype=np.intp)
         self._homes.clear()
         here = range(count) if self.alone is None else [self.alone]

@@ -25,6 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
+from privacy.install import LAPTOP
+
 Adjacency = NDArray[np.bool_]
 Draw = Callable[[], Adjacency]
 
@@ -88,8 +90,8 @@ def _networkx() -> ModuleType:
         import networkx
     except ImportError as error:
         raise ImportError(
-            "rings, paths, stars, grids and small worlds of servers need networkx: pip install "
-            "'trellis[laptop]'; 'complete', 'erdos-renyi:0.3', 'random:4' and files do not"
+            f"rings, paths, stars, grids and small worlds of servers need networkx: {LAPTOP}; "
+            "'complete', 'erdos-renyi:0.3', 'random:4' and files do not"
         ) from error
     return networkx
 

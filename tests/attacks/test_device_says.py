@@ -217,7 +217,7 @@ def test_updates_in_the_clear_are_refused_where_privacy_is_required(owner, metho
     del node["max-epsilon"]
     settings = {
         "privacy": "sound", "method": method, "clip": 1e9, "sigma": 1e-9, "clients": 1,
-        "servers": 1, "ridge": 0.0, "step": 1.0, "secure-aggregation": "off",
+        "servers": 1, "ridge": 0.0, "step": 1.0, "secure-aggregation": "off", "epsilon": 1e30,
     }  # fmt: skip
     config = run_config("server-graph", settings)
     reply = send({**node, **owner}, config, "train", {"model": np.zeros(3)}, round=1)

@@ -109,6 +109,7 @@ def test_whatever_the_scales_two_neighbours_answer_alike_within_their_noise(
         "clip-model": 10.0**W,
         "ridge": 10.0**ridge,
         "phi0": 10.0**phi,
+        "epsilon": 1e30,
     }
     X, y = hospital(20)
     v = 10.0**log_v * rng.standard_normal(3)
@@ -220,7 +221,7 @@ def test_without_privacy_such_files_are_still_refused(tmp_path: Path) -> None:
 
 # --- server-graph in the clear -------------------------------------------------------------------
 
-CLEAR = {"privacy": "sound", "clients": 1, "servers": 1, "ridge": 0.0, "step": 1.0}
+CLEAR = {"privacy": "sound", "clients": 1, "servers": 1, "ridge": 0.0, "step": 1.0, "epsilon": 1e30}
 
 
 @pytest.mark.parametrize(

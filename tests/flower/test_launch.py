@@ -176,7 +176,7 @@ def test_no_nodes_is_refused(tiny_app):
 
 
 def test_what_is_missing_comes_with_its_pip_line(tiny_app, tmp_path, monkeypatch):
-    pip_line = r"pip install 'trellis\[laptop\]'"
+    pip_line = r"pip install '\.\[laptop\]'"
     monkeypatch.setattr(flower.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(FlowerRunError, match=f"needs ray.*{pip_line}"):
         simulate(tiny_app, {}, nodes=2)

@@ -36,6 +36,7 @@ from ..release import bounded
 from ..rounds import Rounds
 from ..steps import alone
 from .image_data import ImageSet, Tables, Task, Unseen, dealt, mnist, organs
+from .synthetic import PAPER_EPSILON
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -46,7 +47,7 @@ ROUNDS = 100
 PAPER: dict[str, Any] = {
     "servers": 10, "clients": 150, "topology": "random:3", "clusters": "3", "loss": "logistic",
     "sample": 3, "rho": 3.0, "ridge": 0.1,
-    "privacy": "paper", "phi0": 0.001, "zeta": 0.99, "bound": 0.1,
+    "privacy": "paper", "phi0": 0.001, "zeta": 0.99, "bound": 0.1, "epsilon": PAPER_EPSILON,
 }  # fmt: skip
 FEW = {"clients": 30, "sample": 0}  # 3 clients a server, all of them in every round
 METHODS: dict[str, dict[str, Any]] = {

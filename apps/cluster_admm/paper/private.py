@@ -22,7 +22,6 @@ from scipy.special import expit
 from apps.common.seeds import generator
 from apps.experiments.sweep import on_all_cores, save_plot, show_rows, write_rows
 from apps.pages.plots import curves
-from privacy.accounting.zcdp import decaying_start, zcdp_rho
 from strategies.cluster_admm.summed import SummedClusters
 from strategies.core.base import StudyError
 
@@ -170,8 +169,7 @@ def _each(config: ClusterAdmmConfig, seed: int, epsilon: float) -> float:
     """Return the level of noise in every model, with all rounds together spending epsilon."""
     if config.loss != "ridge" or (config.clients, config.samples) != EACH_SIZE:
         return float("nan")
-    phi0 = decaying_start(zcdp_rho(epsilon, config.delta), config.zeta, EACH_ROUNDS)
-    noisy = replace(config, release="each", rounds=EACH_ROUNDS, phi0=phi0)
+    noisy = replace(config, release="each", rounds=EACH_ROUNDS, epsilon=epsilon)
     try:
         return float(simulate(noisy, seed).nmsd_servers[-1])
     except StudyError:

@@ -40,10 +40,12 @@ Vector = NDArray[np.float64]
 Settings = Mapping[str, Any]
 
 SEEDS = range(1, 6)
+# The paper chooses phi_0, not epsilon; over 300 rounds its own comes to 56.3 in the ledger.
+PAPER_EPSILON, NO_LIMIT = 57.0, 1e5
 PAPER: dict[str, Any] = {
     "servers": 10, "clients": 150, "topology": "random:3", "clusters": "3", "features": 60,
     "samples": "2-9", "similarity": 0.15, "noise": 1.0, "ridge": 0.1, "rho": 3.0,
-    "phi0": 0.001, "zeta": 0.99, "bound": 0.1,
+    "phi0": 0.001, "zeta": 0.99, "bound": 0.1, "epsilon": PAPER_EPSILON,
 }  # fmt: skip
 TOLD_AT = 200  # iteration of the table and of Figs 4, 6, 7
 ROUNDS = 300
@@ -173,7 +175,10 @@ def privacy_sweep(
 ) -> None:
     """Draw the NMSD after 200 iterations over phi0 or zeta, with what is spent: Figs 6 and 7."""
     cells = list(itertools.product(values, (0.4, 0.0)))
-    jobs = [job("scheduled, noise", {key: value, "tau": tau}, TOLD_AT) for value, tau in cells]
+    jobs = [
+        job("scheduled, noise", {key: value, "tau": tau, "epsilon": NO_LIMIT}, TOLD_AT)
+        for value, tau in cells
+    ]
     found = dict(zip(cells, simulated(jobs, SEEDS, console, name), strict=True))
     rows: list[dict[str, Any]] = []
     for value in values:

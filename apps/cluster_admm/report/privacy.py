@@ -95,8 +95,8 @@ def longest_gradient(tables: Sequence[tuple[Array, Array]], models: Array) -> fl
 def _totals(config: ClusterAdmmConfig, result: RunResult, rounds: int) -> list[Block]:
     """Return the picture of the totals, and where they end."""
     x = np.arange(1, rounds + 1)
-    whole = np.array([decaying_total(config.phi0, config.zeta, int(n)) for n in x])
-    printed = np.array([paper_decaying_total(config.phi0, config.zeta, int(n)) for n in x])
+    whole = np.array([decaying_total(config.phi_start, config.zeta, int(n)) for n in x])
+    printed = np.array([paper_decaying_total(config.phi_start, config.zeta, int(n)) for n in x])
     known = [
         (str(entry.get("name", "?")), spent_by_round(entry, rounds), len(entry["events"]))
         for entry in result.ledger.get("clients") or ()
@@ -130,8 +130,8 @@ def _totals(config: ClusterAdmmConfig, result: RunResult, rounds: int) -> list[B
         "The paper's total (48)": f"{number(float(printed[-1]))}-zCDP, which bounds nothing: "
         f"every round, it counts zeta^n phi_0 where less noise costs phi_0 / zeta^n. Corrected, "
         f"all {rounds:,} rounds are {number(float(whole[-1]))}-zCDP",
-        "phi_0 and zeta": f"{number(config.phi0)} and {number(config.zeta)}; round {rounds:,} "
-        f"alone is {number(decaying_rho(config.phi0, config.zeta, rounds))}-zCDP",
+        "phi_0 and zeta": f"{number(config.phi_start)} and {number(config.zeta)}; round {rounds:,} "
+        f"alone is {number(decaying_rho(config.phi_start, config.zeta, rounds))}-zCDP",
     }
     composed = result.ledger.get("epsilon")
     if config.privacy == "paper" and composed is not None:

@@ -92,6 +92,7 @@ def _add_run(parts: Any) -> None:
     part.add_argument("--seed", type=int, default=None)
     part.add_argument("--out", type=Path, metavar="DIR", help="DIR/runs/STUDY-N by default")
     part.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
+    part.add_argument("--force", action="store_true", help="delete the run that --out holds")
     graph = part.add_argument_group("on a graph of servers")
     graph.add_argument("--only", metavar="SERVER", help="resume one server, which comes back")
     graph.add_argument(

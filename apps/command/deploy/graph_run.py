@@ -49,7 +49,9 @@ def run_graph(options: argparse.Namespace, console: Console) -> int:
         federation = graph.federations[name]
         out = _place(folder, number)
         configs[name] = config | server_config(graph, number, graph.own(name), federation, run)
-        configs[name] |= {"out": str(out), "resume": (out / "run.json").is_file()}
+        # A server that had not begun begins now, though the others go on.
+        resume = options.resume is not None and (out / "run.json").is_file()
+        configs[name] |= {"out": str(out), "resume": resume, "force": options.force}
     runs = _submit(commands, app, configs)
     say(console, f"run {run.name} was submitted to {', '.join(names)}; its folder: {folder}")
     rounds = int(config[f"{options.study}.rounds"])
@@ -91,10 +93,15 @@ def _written(graph: ServerGraph, folder: Path) -> Path:
 
 
 def _folder(options: argparse.Namespace, graph: ServerGraph) -> Path:
+    from apps.common.files.run_folder import refuse_to_replace
+
     from .submit import new_folder
 
     given: Path | None = options.resume or options.out
     folder = given.resolve() if given else new_folder(graph.folder, options.study)
+    if options.resume is None:
+        for number in range(len(graph.names)):
+            refuse_to_replace(_place(folder, number), force=options.force)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -144,7 +151,7 @@ def _follow(
     commands: Mapping[str, FlwrCommand], runs: Mapping[str, int], rounds: int, console: Console
 ) -> dict[str, Any] | None:
     """Follow all runs, a thread each; return how each ended, nothing where Ctrl-C came first."""
-    from apps.common.progress import LiveDisplay
+    from apps.common.progress import Display, display_on
     from sim.processes import FlowerRunError
 
     from .submit import log_reader
@@ -156,7 +163,7 @@ def _follow(
         if enough.is_set():
             raise _Stopped
 
-    def follow(name: str, display: LiveDisplay) -> None:
+    def follow(name: str, display: Display) -> None:
         def tell(line: str) -> None:
             say(console, f"{name}: {line}")
 
@@ -168,7 +175,7 @@ def _follow(
             ended[name] = error
 
     try:
-        with LiveDisplay(console) as display:
+        with display_on(console) as display:
             threads = [
                 threading.Thread(target=follow, args=(name, display), daemon=True) for name in runs
             ]

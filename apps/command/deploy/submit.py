@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from sim.federation.folder import Federation
 
-_ROUND = re.compile(r"round (\d+): \d+ clients answered.*change (\S+)")
-
 
 def act_run(options: argparse.Namespace, console: Console) -> int:
     """Submit a study to a federation and follow it; 0 only where it completed.
@@ -29,7 +26,8 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     have spent part of their budgets on it already.
     """
     from apps.command.run import requested
-    from apps.common.progress import LiveDisplay
+    from apps.common.files.run_folder import refuse_to_replace
+    from apps.common.progress import display_on
     from apps.common.runner import app_folder, make_run_config
     from sim.federation.folder import Federation
     from sim.federation.graph.folder import is_graph
@@ -53,10 +51,16 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     if fitted.chosen and options.resume is None:
         say(console, f"chosen for these devices: {', '.join(fitted.chosen.values())}")
     config = make_run_config(
-        options.study, fitted.settings, seed=seed, resume=options.resume is not None
+        options.study,
+        fitted.settings,
+        seed=seed,
+        resume=options.resume is not None,
+        force=options.force,
     )
     app = app_folder()
     command = commands(federation)
+    if out is not None and options.resume is None:
+        refuse_to_replace(out.resolve(), force=options.force)
     out = out.resolve() if out else new_folder(federation.folder, options.study)
     config |= {"out": str(out), "report": True, "devices": ",".join(federation.names)}
     if alone is not None:
@@ -68,7 +72,7 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     say(console, f"run {run_id} of {options.study} was submitted; its folder: {out}")
     rounds = int(config[f"{options.study}.rounds"])
     try:
-        with LiveDisplay(console) as display:
+        with display_on(console) as display:
             show_line = log_reader(options.study, rounds, display, lambda text: say(console, text))
             ended = command.follow(run_id, timeout=math.inf, on_log=show_line)
     except KeyboardInterrupt:
@@ -121,10 +125,10 @@ def log_reader(
     label: str, rounds: int, display: Any, tell: Callable[[str], None]
 ) -> Callable[[str], None]:
     """Return what makes progress of the lines of a run's log, and tells its warnings."""
+    from apps.common.progress import row_of
 
     def read(line: str) -> None:
-        if found := _ROUND.search(line):
-            row = {"round": float(found[1]), "change": float(found[2])}
+        if row := row_of(line):
             display(label, rounds, row)
         elif line.lstrip().startswith(("WARNING", "ERROR")):
             tell(line.strip())

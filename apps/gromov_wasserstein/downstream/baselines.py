@@ -27,6 +27,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from apps.common.tables import DataError
+from privacy.install import LAPTOP
 
 from ..graphs import Graph, labels_of, shortest_paths
 from .classify import Accuracy, Labels, Matrix, outer_folds
@@ -213,7 +214,5 @@ def _networkx() -> Any:
     try:
         import networkx
     except ImportError:
-        raise ImportError(
-            "graph edit distances need networkx: pip install 'trellis[laptop]'"
-        ) from None
+        raise ImportError(f"graph edit distances need networkx: {LAPTOP}") from None
     return networkx

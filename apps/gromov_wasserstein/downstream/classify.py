@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from apps.common.seeds import generator
+from privacy.install import LAPTOP
 
 Matrix = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -260,9 +261,7 @@ def sklearn_part(name: str) -> Any:
     try:
         return import_module(f"sklearn.{name}")
     except ImportError:
-        raise ImportError(
-            "classification and clustering need scikit-learn: pip install 'trellis[laptop]'"
-        ) from None
+        raise ImportError(f"classification and clustering need scikit-learn: {LAPTOP}") from None
 
 
 def checked_distances(distances: ArrayLike) -> Matrix:

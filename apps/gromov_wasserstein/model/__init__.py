@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from apps.common.settings import ConfigError
+from privacy.install import GNN
 
 
 def require_installed() -> None:
@@ -25,5 +26,5 @@ def cannot(package: str, reason: object) -> str:
     """Return what to say of a package that cannot be imported."""
     return (
         f"gromov-wasserstein trains graph neural networks and {package} cannot be imported "
-        f"({reason}); on the server and on every client: pip install 'trellis[gnn]'"
+        f"({reason}); on the server and on every client: {GNN}"
     )

@@ -28,8 +28,8 @@ from ..data import Samples, synthetic_table
 from ..losses import loss_by_name
 from ..personal import personal_model
 from ..problem import minimiser
-from ..release import sound_epsilon
 from ..simulate import simulate
+from ..spending import settled, sound_epsilon
 from ..truth import distances
 from .synthetic import decibel
 
@@ -44,12 +44,14 @@ SUM: dict[str, Any] = {"privacy": "sound", "release": "sum", "clip": 0.5}
 # All samples in every round: secret batches of a tenth need the same noise and add their own.
 WHOLE: dict[str, Any] = {**SUM, "batch": 0, "rounds": 200, "step": 0.15}
 FEW: dict[str, Any] = {**SUM, "batch": 0, "rounds": 50, "step": 0.6}
+EACH: dict[str, Any] = {
+    "privacy": "sound", "release": "each", "method": "hybrid", "clip": 1.0, "rounds": 400,
+}  # fmt: skip
 ALONE = "alone, raw samples"
 CASES: dict[str, Settings] = {
     "no privacy, 400 rounds": {"method": "none", "rounds": 400},
-    "sound, release=each, 400 rounds": {
-        "privacy": "sound", "release": "each", "method": "hybrid", "clip": 1.0, "rounds": 400,
-    },
+    "sound, release=each, sigma 0.2, 400 rounds": {**EACH, "sigma": 0.2, "epsilon": 2e5},
+    "sound, release=each, epsilon 1, 400 rounds": {**EACH, "epsilon": 1.0},
     **{f"release=sum, epsilon {e:g}": {**WHOLE, "epsilon": e} for e in (3.0, 1.0, 0.3)},
     "release=sum, epsilon 1, 50 rounds": {**FEW, "epsilon": 1.0},
     "release=sum, epsilon 1, secret batches of 0.1, 400 rounds": {
@@ -96,6 +98,7 @@ def federated(config: ServerGraphConfig, seed: int) -> tuple[Numbers, Vector, Ve
     centroid = run.models.mean(axis=0)
     epsilon = run.epsilon
     if config.privacy == "sound" and not config.sums:
+        config = settled(config, centroid.size, 1)
         epsilon = sound_epsilon(config, config.rounds, centroid.size)
     power = 10.0 ** (distances(run.models, run.truth)["msd"] / 10.0)
     found = on_new(centroid, _tables(config, seed)[1])

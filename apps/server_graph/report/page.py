@@ -13,6 +13,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ from strategies.server_graph.failures import Outage, parse_failures
 from strategies.topology.files import SUFFIXES
 from strategies.topology.graph import Topology
 
-from ..config import ServerGraphConfig
+from ..config import DEFAULT_SIGMA, ServerGraphConfig
 from ..problem import msd
 from ..release import NEIGHBOUR_LEARNS, WORRYING
 from ..simulate import Simulation, cost, simulate
@@ -298,8 +299,12 @@ def _side_by_side(result: RunResult) -> Section:
         if rounds < min(FEWEST_ROUNDS, len(result.metrics)):
             return Section(title, [Paragraph("Left out: on this much data it would take long.")])
         rows, missing, settled = [], [], True
+        sigma = config.sigma
+        if config.is_auto("sigma"):  # what the run had chosen, by its epsilon
+            sigma = float(result.ledger.get("sigma", DEFAULT_SIGMA))
+        changed: dict[str, Any] = {"privacy": "none", "release": "auto", "held_out": 0.0}
         for method in SIDE_BY_SIDE:
-            other = replace(config, method=method, privacy="none", release="auto", held_out=0.0)
+            other = replace(config, method=method, sigma=sigma, **changed)
             try:
                 found = simulate(other, result.seed, rounds)
             except ConfigError as error:
@@ -312,7 +317,7 @@ def _side_by_side(result: RunResult) -> Section:
         return Section(title, [Paragraph(f"Left out: {error}")])
     text = (
         f"The same data, clients, batches and seed for all, {rounds:,} rounds, sigma "
-        f"{number(config.sigma)}; MSD is over the last half of them."
+        f"{number(sigma)}; MSD is over the last half of them."
     )
     if rounds < len(result.metrics):
         text += f" The run itself had {len(result.metrics):,} rounds, so its numbers differ."

@@ -132,7 +132,7 @@ def test_over_the_whole_range_of_floats_neighbours_are_within_the_sensitivity_or
         ({"clip_model": 1e-9}, "clip-model"),
         ({"ridge": 2.0**79}, "ridge from 0 to 1e\\+09"),
         ({"phi0": 1e-13}, "phi0"),
-        ({"zeta": 1e-3, "rounds": 100}, "zeta=0.001 round 100 is beyond"),
+        ({"zeta": 1e-3, "rounds": 100}, "phi0 .*; raise epsilon or zeta, or lower rounds"),
     ],
 )
 def test_extreme_settings_are_refused_under_sound_alone(options, match):
@@ -140,6 +140,12 @@ def test_extreme_settings_are_refused_under_sound_alone(options, match):
         permit_scales(config(**options))
     permit_scales(config(privacy="none", **options))
     permit_scales(config(privacy="paper", **options))
+
+
+def test_a_last_round_without_noise_is_refused_whatever_epsilon_allows():
+    endless = config(zeta=1e-3, rounds=20, phi0=1.0, epsilon=1e300)
+    with pytest.raises(PrivacyRefused, match=r"zeta=0\.001 round 20 is beyond"):
+        permit_scales(endless)
 
 
 def test_the_defaults_and_the_paper_s_sizes_are_permitted():

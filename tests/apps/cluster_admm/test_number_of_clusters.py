@@ -74,7 +74,7 @@ def test_a_claim_of_privacy_and_a_search_do_not_go_together(clusters, method):
 
 
 def test_noise_without_a_claim_may_search_but_not_choose():
-    noisy = {**APART, "privacy": "paper", "phi0": 10.0}
+    noisy = {**APART, "privacy": "paper", "phi0": 10.0, "epsilon": 1e6}
     assert run(noisy, 4).headline["right"] >= 0.95
     with pytest.raises(ConfigError, match="privacy='paper' with clusters='auto:2-3'"):
         run({**noisy, "clusters": "auto:2-3"})

@@ -33,7 +33,7 @@ from tests.apps.device_logs import reasons
 STUDY = "cluster-admm"
 SMALL = {
     "servers": 2, "topology": "complete", "clients": 8, "clusters": "2", "features": 3,
-    "samples": "4-9", "rounds": 12, "phi0": 0.01, "zeta": 0.9,
+    "samples": "4-9", "rounds": 12, "phi0": 0.01, "zeta": 0.9, "epsilon": 100.0,
     "release": "each",
 }  # fmt: skip
 

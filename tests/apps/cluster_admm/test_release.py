@@ -31,7 +31,8 @@ SMALL = {"clip_features": 0.5, "clip_target": 1.0, "clip_model": 2.0, "ridge": 0
 
 
 def config(privacy="sound", **options) -> ClusterAdmmConfig:
-    return ClusterAdmmConfig(**{"privacy": privacy, "release": "each", "rounds": 300} | options)
+    paper = {"phi0": 0.001, "rounds": 300, "epsilon": 100.0}
+    return ClusterAdmmConfig(**{"privacy": privacy, "release": "each"} | paper | options)
 
 
 def simulated(partition=0) -> Node:
@@ -179,7 +180,7 @@ def test_without_privacy_the_model_is_sent_as_it_is():
 
 
 def test_sound_projects_before_it_adds_noise():
-    chosen = config(phi0=1e12, **SMALL)  # hardly any noise
+    chosen = config(phi0=1e12, epsilon=1e16, **SMALL)  # hardly any noise
     sent, _ = release_model(chosen, 1, simulated(), np.array([30.0, 40.0]), 1, 4, 3.0, 0.1)
     np.testing.assert_allclose(sent, [1.2, 1.6], atol=3e-4)  # the grid
     sent, _ = release_model(chosen, 1, simulated(), np.array([1.0, 1.0]), 1, 4, 3.0, 0.1)

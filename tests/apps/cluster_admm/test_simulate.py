@@ -86,7 +86,10 @@ def by_strategy(config: ClusterAdmmConfig, seed: int) -> ClusterAdmm:
         {"method": "fedavg", "sample": 5},
         {"sample": 2, "tau_decay": 0.9},
         {"sample": 2, "privacy": "paper"},
-        {"sample": 2, "privacy": "sound", "phi0": 50.0, "clip_features": 2.0, "clip_model": 1.0},
+        {
+            **{"sample": 2, "privacy": "sound", "phi0": 50.0, "clip_features": 2.0},
+            **{"clip_model": 1.0, "epsilon": 1e6},
+        },
         {"mixing": "exact", "sample": 2},
         {"mixing": "exact", "tau": 0.0, "topology": "ring"},
     ],

@@ -30,7 +30,7 @@ def _checkpoint_every_round(monkeypatch):
     monkeypatch.setattr(Checkpoint, "due", lambda self: True)
 
 
-def start(out, *, error=None, in_round=3, resume=False, **settings):
+def start(out, *, error=None, in_round=3, resume=False, force=False, **settings):
     """Run the study; with ``error`` raise it in the middle of a round."""
 
     class Ending(type(apps.client_app)):
@@ -40,7 +40,8 @@ def start(out, *, error=None, in_round=3, resume=False, **settings):
             return super().__call__(message, context)
 
     more = {key.replace("_", "-"): value for key, value in settings.items()}
-    config = make_run_config(STUDY, {**SMALL, **more}, resume=resume) | {"out": str(out)}
+    config = make_run_config(STUDY, {**SMALL, **more}, resume=resume, force=force)
+    config["out"] = str(out)
     nodes = [
         {"partition-id": i, "num-partitions": 3, "simulation": True}
         for i in range(int(config[f"{STUDY}.clients"]))
@@ -109,7 +110,7 @@ def test_the_second_of_two_runs_into_one_folder_is_refused_and_changes_nothing(t
         assert content(tmp_path) == before
     held.release()
     assert not is_held(tmp_path)
-    start(tmp_path, rho=2.0)
+    start(tmp_path, rho=2.0, force=True)
 
 
 def test_two_runs_at_once_in_one_process(tmp_path):
@@ -143,7 +144,7 @@ def test_two_runs_at_once_in_one_process(tmp_path):
 def test_a_run_that_failed_leaves_the_folder_free_while_its_error_is_held(tmp_path):
     with pytest.raises(SystemExit) as held:
         start(tmp_path, error=SystemExit(0))
-    assert start(tmp_path).status == "completed"
+    assert start(tmp_path, force=True).status == "completed"
     assert held.value is not None
 
 

@@ -5,7 +5,14 @@ import os
 import numpy as np
 import pytest
 
-from apps.common.tables import DataError, client_files, read_table, require_variation
+from apps.common.tables import (
+    DataError,
+    client_files,
+    read_table,
+    read_tolerantly,
+    read_with_gaps,
+    require_variation,
+)
 
 
 def write(path, text):
@@ -132,3 +139,97 @@ def test_the_fingerprint_sees_values_and_names(tmp_path):
     four = read_table(write(tmp_path / "d.csv", "x,y\n1,2.5\n"))
     assert one.digest() == two.digest()
     assert len({one.digest(), three.digest(), four.digest()}) == 3
+
+
+# Separators and decimals
+
+PLAIN = 'x,"y, or z",w\n1.5,-2,3e-1\n\n0.1,25.25,-6.125\n4,5,0\n'
+
+
+def written(separator, comma, quoted=False, mark="", spaces=False):
+    """Return the table of `PLAIN` in another dialect."""
+    lines = []
+    for cells in (["1.5", "-2", "3e-1"], ["0.1", "25.25", "-6.125"], ["4", "5", "0"]):
+        made = [cell.replace(".", ",") if comma else cell for cell in cells]
+        made = [f'"{cell}"' if quoted else cell for cell in made]
+        lines.append((f"{separator} " if spaces else separator).join(made))
+    header = separator.join(["x", '"y, or z"', "w"])
+    return mark + "\n".join([header, lines[0], "", *lines[1:]]) + "\n"
+
+
+DIALECTS = [
+    (separator, comma, quoted, mark, spaces)
+    for separator in ",;\t"
+    for comma in (False, True)
+    for quoted in (False, True)
+    for mark in ("", "\ufeff")
+    for spaces in (False, True)
+    if not (comma and separator == ",") and not (quoted and spaces)
+]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=repr)
+@pytest.mark.parametrize("reader", [read_table, read_tolerantly, read_with_gaps])
+def test_the_same_table_in_every_dialect_and_from_every_reader(tmp_path, dialect, reader):
+    plain = read_table(write(tmp_path / "plain.csv", PLAIN))
+    read = reader(write(tmp_path / "other.csv", written(*dialect)))
+    assert read.columns == plain.columns == ("x", "y, or z", "w")
+    assert read.values.tobytes() == plain.values.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a;b,c\n1;2\n", "'a;b,c' has commas and semicolons; separate names and cells by one of"),
+        ("a\tb;c\n1\t2\n", "has semicolons and tabs"),
+    ],
+)
+@pytest.mark.parametrize("reader", [read_table, read_tolerantly])
+def test_a_header_with_two_separators_is_refused(tmp_path, text, message, reader):
+    with pytest.raises(DataError) as error:
+        reader(write(tmp_path / "a.csv", text))
+    assert message in str(error.value)
+    assert "a.csv" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a;b\n1,5;2\n3;2.5\n", "row 1 has a decimal comma, row 2 a decimal point"),
+        ("a;b\n1;2\n3;1.234,5\n", "row 2 has a decimal comma, row 2 a decimal point"),
+        ("a;b\n1;2\n3;1,234,567\n", "row 2, column 'b' is '1,234,567', not a number"),
+        ("a,b\n1;2\n", "row 1 has 1 cells, the header 2; every row needs one value a variable; "
+         "the header is separated by commas, this row by semicolons"),
+        ("a,b\n1,5,2,5\n", "decimal commas need semicolons or tabs between the cells"),
+        ('a,b\n"1,5",2\n', "row 1, column 'a' is '1,5', not a number"),
+        ("1;2\n3;4\n", "the first row is all numbers"),
+        ("1,5;2,5\n3;4\n", "has commas and semicolons"),
+        ("a;b;a\n1;2;3\n", "the column name 'a' stands more than once"),
+    ],
+)  # fmt: skip
+def test_what_can_be_meant_in_two_ways_is_refused(tmp_path, text, message):
+    with pytest.raises(DataError) as error:
+        read_table(write(tmp_path / "a.csv", text))
+    assert message in str(error.value)
+
+
+def test_tabs_around_names_are_no_more_than_space(tmp_path):
+    table = read_table(write(tmp_path / "a.csv", "a,\tb\n1,\t2\n"))
+    assert table.columns == ("a", "b")
+    np.testing.assert_array_equal(table.values, [[1, 2]])
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize(
+    "record", ["1,5;2", "1;2", "1,2", "1.5\t2,5", "1.234,5;7", '"', '"1,5";"2', "x", "1;2;3,4", "."]
+)
+def test_no_record_decides_how_the_others_are_read(tmp_path, separator, record):
+    rows = [separator.join(cells) for cells in (("1", "2.5"), ("3", "4"), ("5", "6"))]
+    head = separator.join("ab")
+    plain = read_tolerantly(write(tmp_path / "p.csv", "\n".join([head, *rows]) + "\n"))
+    for place in range(4):
+        lines = [head, *rows[:place], record, *rows[place:]]
+        read = read_tolerantly(write(tmp_path / "r.csv", "\n".join(lines) + "\n"))
+        assert read.columns == plain.columns
+        others = np.delete(read.values, place, axis=0)
+        assert others.tobytes() == plain.values.tobytes()

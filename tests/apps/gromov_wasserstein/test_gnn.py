@@ -365,7 +365,7 @@ def test_a_model_that_is_not_there_is_named(name, reason):
 @pytest.mark.parametrize("package", ["torch", "torch_geometric"])
 def test_without_torch_the_pip_line_is_named(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=rf"{package} cannot.*pip install 'trellis\[gnn\]'"):
+    with pytest.raises(ConfigError, match=rf"{package} cannot.*pip install '\.\[gnn\]'"):
         require_torch()
     monkeypatch.delitem(sys.modules, "apps.gromov_wasserstein.model.gnn")
     with pytest.raises(ConfigError, match="pip install"):

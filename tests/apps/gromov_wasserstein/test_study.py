@@ -218,4 +218,4 @@ def test_without_torch_the_pip_line_is_named():
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert "pip install 'trellis[gnn]'" in done.stdout
+    assert "pip install '.[gnn]'" in done.stdout

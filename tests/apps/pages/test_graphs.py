@@ -102,7 +102,7 @@ def test_nodes_can_have_attributes(tmp_path):
 
 def test_what_needs_networkx_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "networkx", None)
-    remedy = r"need networkx: pip install 'trellis\[laptop\]'"
+    remedy = r"need networkx: pip install '\.\[laptop\]'"
     with pytest.raises(ImportError, match=f"GraphML files {remedy}"):
         write_graphml(tmp_path / "g.graphml", np.ones(1), ["a", "b"])
     with pytest.raises(ImportError, match=f"spring layouts {remedy}"):

@@ -194,8 +194,11 @@ def test_blocks_are_rendered_in_place_and_in_order():
 @pytest.mark.parametrize(
     ("package", "message"),
     [
-        ("jinja2", "reports need jinja2: pip install 'trellis[laptop]'"),
-        ("matplotlib", "figures need matplotlib: pip install 'trellis[laptop]'"),
+        ("jinja2", "reports need jinja2: pip install '.[laptop]' in a clone of the project"),
+        (
+            "matplotlib",
+            "figures need matplotlib: pip install '.[laptop]' in a clone of the project",
+        ),
     ],
 )
 def test_a_run_without_the_packages_says_what_to_install(
@@ -220,6 +223,6 @@ def test_a_missing_jinja2_is_named_by_every_door(tmp_path, monkeypatch):
         lambda: own_markup("<svg>"),
     )
     for door in doors:
-        with pytest.raises(ImportError, match=r"reports need jinja2: pip install 'trellis\[lap"):
+        with pytest.raises(ImportError, match=r"reports need jinja2: pip install '\.\[lap"):
             door()
     assert list(tmp_path.iterdir()) == []

@@ -90,8 +90,12 @@ def test_the_numbers_are_those_of_servers_in_one_process_to_the_last_bit(
     [
         {"method": "masked", "secure_aggregation": "on", "sigma": 0.1},
         {"privacy": "sound", "epsilon": 20.0, "clip": 0.5, "secure_aggregation": "auto"},
+        *(
+            {"method": method, "privacy": "sound", "release": "each", "clip": 0.5, "epsilon": 2.0}
+            for method in ("hybrid", "iid")
+        ),
     ],
-    ids=["secure sums", "noise in sums"],
+    ids=["secure sums", "noise in sums", "noise by epsilon", "noise by epsilon, each edge"],
 )
 def test_secure_sums_of_a_servers_own_clients_are_the_same_as_well(more, tmp_path, monkeypatch):
     """Clients that are simulated draw their noise from the seed, so even that is the same."""

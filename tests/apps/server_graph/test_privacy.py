@@ -15,7 +15,8 @@ from apps.common.settings import ConfigError
 from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.losses import Logistic
 from apps.server_graph.problem import draw_batches, local_steps
-from apps.server_graph.release import NEIGHBOUR_LEARNS, paper_epsilon, sound_epsilon, statement
+from apps.server_graph.release import NEIGHBOUR_LEARNS, statement
+from apps.server_graph.spending import paper_epsilon, sound_epsilon
 from privacy.audit import audit
 from strategies.server_graph.exchange import HybridServer, neighbours
 
@@ -23,7 +24,7 @@ STUDY = "server-graph"
 PAPER = ServerGraphConfig(clip=1.0, step=0.1, sigma=0.2)
 SMALL = {
     "servers": 4, "topology": "star", "clients": 12, "samples": "20", "rounds": 6, "clip": 1.0,
-    "secure-aggregation": "off",
+    "secure-aggregation": "off", "sigma": 0.2, "epsilon": 1e4,
 }  # fmt: skip
 
 
@@ -164,6 +165,7 @@ def test_without_a_clip_no_epsilon_exists_and_that_is_said(method, caplog):
 )
 def test_a_claim_that_nothing_stands_behind_is_refused(privacy, settings):
     good = {"privacy": privacy, "release": "each", "method": "hybrid", "clip": 1.0, "sigma": 0.2}
+    good |= {"epsilon": 1e5}
     ServerGraphConfig(**good)
     with pytest.raises(ConfigError, match=f"privacy='{privacy}': .*method hybrid or iid.*clip > 0"):
         ServerGraphConfig(**(good | settings))

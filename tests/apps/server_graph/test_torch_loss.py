@@ -26,7 +26,7 @@ def test_without_torch_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     loss = loss_by_name(NAME)
     assert loss.size(2) == 33  # a server that only counts parameters needs no torch
-    with pytest.raises(ImportError, match=r"pip install 'trellis\[gnn\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[gnn\]'"):
         loss.loss(np.zeros(33), np.zeros((1, 2)), np.ones(1))
 
 

@@ -119,10 +119,11 @@ class Stop(Exception):
     """Ends a run from outside, as a kill would."""
 
 
-def start(study, settings, out, *, stop_in_round=None, resume=False, monkeypatch=None):
+def start(study, settings, out, *, stop_in_round=None, resume=False, force=False, monkeypatch=None):
     """Run a study; with ``stop_in_round`` die in the middle of that round, checkpoint on disk."""
     settings = {"rounds": 6, "tolerance": 0.0, **settings}
-    run_config = make_run_config(study, settings, resume=resume) | {"out": str(out)}
+    run_config = make_run_config(study, settings, resume=resume, force=force)
+    run_config["out"] = str(out)
     nodes = [
         {"partition-id": i, "num-partitions": settings["clients"], "simulation": True}
         for i in range(settings["clients"])
@@ -194,8 +195,8 @@ def test_resuming_a_finished_run_gives_its_result_again(study, settings, tmp_pat
 def test_a_new_run_in_an_old_folder_starts_anew(study, settings, tmp_path):
     first = start(study, settings, tmp_path)
     name, _, other = ANOTHER[study]
-    start(study, {**settings, name: other}, tmp_path)
-    third = start(study, settings, tmp_path)
+    start(study, {**settings, name: other}, tmp_path, force=True)
+    third = start(study, settings, tmp_path, force=True)
     for name, array in first.arrays.items():
         assert third.arrays[name].tobytes() == array.tobytes()
 

@@ -129,7 +129,7 @@ def test_who_stops_half_way_gets_no_more(backend, recwarn):
 def test_without_joblib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "joblib", None)
     assert how_many_at_once(9, workers=1) == 1
-    with pytest.raises(ImportError, match=r"needs joblib: pip install 'trellis\[laptop\]'"):
+    with pytest.raises(ImportError, match=r"needs joblib: pip install '\.\[laptop\]'"):
         how_many_at_once(9)
 
 

@@ -302,7 +302,7 @@ def test_pot_that_is_missing_is_named_with_its_extra():
         "    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'trellis[gnn]'" in done.stdout
+    assert "pip install '.[gnn]'" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_no_framework_is_loaded_and_networkx_only_where_it_makes_the_graph(tmp_p
 @pytest.mark.parametrize("setting", ["ring", "path", "star", "grid", "grid:2,4", RANDOM[2]])
 def test_a_graph_that_networkx_makes_says_how_to_get_it(setting, monkeypatch):
     monkeypatch.setitem(sys.modules, "networkx", None)
-    with pytest.raises(ImportError, match=r"need networkx: pip install 'trellis\[laptop\]'"):
+    with pytest.raises(ImportError, match=r"need networkx: pip install '\.\[laptop\]'"):
         topology(setting, 8)
 
 

@@ -55,17 +55,13 @@ def test_sound_means_sums_by_default_and_beats_learning_alone():
     config = ClusterAdmmConfig.from_settings(result.config)
     assert config.sums
     assert config.at_home
-    tables = client_tables(ClusterAdmmConfig(**{**config_of(result), "privacy": "none"}), 2)
+    tables = client_tables(ClusterAdmmConfig.from_settings({**result.config, "privacy": "none"}), 2)
     truth = synthetic_truth(config, 2)
     by_itself = nmsd(alone("ridge", tables, config.ridge), truth.models[truth.clusters])
     assert result.headline["nmsd-servers"] < by_itself - 3.0
     assert result.headline["nmsd"] < by_itself - 3.0
     assert result.headline["epsilon"] <= 1.0 + 1e-9
     assert len(result.metrics) == 5
-
-
-def config_of(result):
-    return {key.replace("-", "_"): value for key, value in result.config.items()}
 
 
 def test_the_run_is_what_its_arithmetic_without_messages_gives_but_for_the_noise():

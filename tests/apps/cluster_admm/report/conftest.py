@@ -29,7 +29,7 @@ def pgfl() -> RunResult:
 
 @pytest.fixture(scope="session")
 def paper() -> RunResult:
-    return run(privacy="paper", sample=2, phi0=0.01, zeta=0.9)
+    return run(privacy="paper", sample=2, phi0=0.01, zeta=0.9, epsilon=1e4)
 
 
 @pytest.fixture

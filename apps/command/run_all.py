@@ -1,0 +1,156 @@
+"""``trellis run all``: every study open and private, an index of them, what privacy cost."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apps
+from apps.common.settings import ConfigError
+
+from .given import assignments
+from .run import escape, show
+from .showcase import COST_HEADERS, SHOWCASES, Showcase, cost_rows
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from apps.common.results import RunResult
+    from apps.pages.wording import Wording
+
+_NOT_FOR_ALL = {
+    "data": "studies want different data; run them one by one, as in trellis run STUDY --data DIR",
+    "config": "a file has the settings of one study; trellis run STUDY --config FILE, or --set "
+    "STUDY.KEY=VALUE here",
+    "resume": "this starts every study anew; trellis run --resume DIR goes on with one run",
+}
+
+
+def run_all(options: argparse.Namespace, console: Console) -> int:
+    """Run every study twice; one that fails, or cannot even be loaded, does not stop the others."""
+    from apps.common.progress import display_on, listening
+    from apps.common.runner import run
+    from apps.pages.report import write_index
+
+    planned = _planned(options)
+    out = (options.out or Path("results")).resolve()
+    seed, engine = 1 if options.seed is None else options.seed, options.engine
+    results, failed = [], 0
+    with display_on(console) as display, listening(display):
+        for study, suffix, settings in planned:
+            folder = options.resumable = out / f"{study}{suffix}"
+            before = _header(folder)
+            try:
+                # Forced: these folders are this command's own, and it is there to be repeated.
+                more = {"engine": engine, "seed": seed, "workers": options.workers, "force": True}
+                results.append(run(study, settings, out=folder, **more))
+                display.finish(study)
+            except Exception as error:  # the others go on
+                failed += 1
+                text = _told(error)
+                console.print(f"[red]{study} failed:[/] {escape(text)}", soft_wrap=True)
+                results.append(_what_is_left(study, folder, before, seed, engine, text))
+    options.resumable = None
+    show(console, results)
+    words = {study: _wording(study) for study in apps.STUDIES}
+    costs = cost_rows(results, words)
+    _show_costs(console, costs)
+    path = write_index(results, out / "index.html", words, (COST_HEADERS, costs))
+    console.print(f"report: {path}", soft_wrap=True)
+    return 1 if failed else 0
+
+
+def _planned(options: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return study, what is added to its folder's name and settings of every run, all checked.
+
+    Raises
+    ------
+    ConfigError
+        For an option that makes no sense for all studies, and a setting that a study refuses.
+    """
+    from apps.common.settings import config_class
+
+    for name, why in _NOT_FOR_ALL.items():
+        if getattr(options, name) is not None:
+            raise ConfigError(f"--{name} with all studies: {why}")
+    if options.workers and options.engine != "local":
+        raise ConfigError(f"--workers {options.workers}: threads are of --engine local")
+    planned = []
+    for study in apps.STUDIES:
+        given = _given(options, study)
+        for suffix, settings in SHOWCASES.get(study, Showcase()).runs.items():
+            planned.append((study, suffix, settings | given))
+            try:
+                config_class(study).from_settings(settings | given)
+            except ConfigError as error:
+                if given:
+                    raise ConfigError(f"--set with all studies: {study}: {error}") from None
+            except Exception:  # its package is broken, which is told when its turn comes
+                continue
+    return planned
+
+
+def _given(options: argparse.Namespace, study: str) -> dict[str, Any]:
+    """Return what ``--set`` says for one study: KEY for all of them, STUDY.KEY for one."""
+    found = {}
+    for key, value in assignments(options).items():
+        whose, _, name = key.rpartition(".")
+        if (name or key) == "privacy":
+            raise ConfigError(
+                "--set privacy with all studies: each runs open and private; run one study with it"
+            )
+        if whose and whose not in apps.STUDIES:
+            raise ConfigError(f"--set {key}: {whose} is no study; use {', '.join(apps.STUDIES)}")
+        if not whose or whose == study:
+            found[name] = value
+    return found
+
+
+def _header(folder: Path) -> bytes:
+    path = folder / "run.json"
+    return path.read_bytes() if path.is_file() else b""
+
+
+def _what_is_left(
+    study: str, folder: Path, before: bytes, seed: int, engine: str, text: str
+) -> RunResult:
+    """Return what a run that failed has written; where that is nothing, that it failed and why."""
+    from apps.common.results import RunResult
+
+    if _header(folder) not in (b"", before):
+        return RunResult.load(folder)
+    return RunResult(study, seed, engine, {}, status="failed", notes=[text])
+
+
+def _told(error: Exception) -> str:
+    """Return an error in words; what no user can mend with its kind, to be found again."""
+    from apps.common.results import said
+
+    from . import USER_ERRORS
+
+    kind = "" if isinstance(error, USER_ERRORS) else f"{type(error).__name__}: "
+    return said(error) if said(error) == type(error).__name__ else f"{kind}{said(error)}"
+
+
+def _wording(study: str) -> Wording:
+    from apps.common.recording import wording
+    from apps.pages.wording import Wording
+
+    try:
+        return wording(study)
+    except Exception:  # its package is broken: nothing of it is shown
+        return Wording()
+
+
+def _show_costs(console: Console, rows: Sequence[tuple[str, ...]]) -> None:
+    """Print what privacy cost, study by study."""
+    from rich.table import Table
+
+    table = Table(title="What privacy cost")
+    for header in COST_HEADERS:
+        table.add_column(header, no_wrap=header == "study")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

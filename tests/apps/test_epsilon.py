@@ -1,0 +1,305 @@
+"""The setting epsilon means what it says: no run spends more, or it is refused by name.
+
+Every study, method, way of release and privacy with a claim; a new study joins by itself, with its
+defaults and few clients unless `SMALL` has something smaller.
+"""
+
+from __future__ import annotations
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+from dp_accounting.pld.common import DifferentialPrivacyParameters
+from dp_accounting.rdp import RdpAccountant
+
+import apps
+from apps.cluster_admm.config import TIMES_ASKED_ALONE, ClusterAdmmConfig
+from apps.cluster_admm.release import release_model
+from apps.common.node import Node
+from apps.common.results import RunResult
+from apps.common.runner import run
+from apps.common.settings import ConfigError, config_class
+from apps.server_graph.config import ServerGraphConfig
+from apps.server_graph.spending import paper_epsilon, settled, sound_epsilon
+from privacy.accounting.budget import DeviceLedger, PrivacyRefused
+from strategies.core.base import StudyError
+from strategies.core.checkpoint import CheckpointError
+
+DEFAULT = {"clients": 4, "rounds": 3, "tolerance": 0.0}
+SMALL = {
+    "cluster-admm": {
+        "clients": 6, "servers": 2, "topology": "complete", "clusters": "2", "features": 3,
+        "samples": "4-9", "rounds": 8, "zeta": 0.9,
+    },
+    "consensus-graph": {
+        "clients": 3, "nodes": 5, "signals": "20", "rounds": 4, "tolerance": 0.0,
+    },
+    "gromov-wasserstein": {
+        "clients": 3, "graphs": 6, "rounds": 2, "local-epochs": 1, "downstream": "none",
+    },
+    "joint-precision": {
+        "clients": 3, "variables": 4, "blocks": 2, "samples": "30", "rounds": 4, "tolerance": 0.0,
+        "lambda1": 0.95,  # so that every noisy matrix has a solution
+    },
+    "server-graph": {
+        "clients": 9, "servers": 3, "topology": "ring", "samples": "20", "rounds": 6, "clip": 0.5,
+    },
+}  # fmt: skip
+# What a mode cannot do without, where the defaults lack it.
+NEEDS = {("consensus-graph", "paper"): {"local-steps": 2}}
+SLOW = ("gromov-wasserstein",)  # whose epsilon is one of three
+EPSILONS = (0.1, 1.0, 8.0)
+WAYS = [("paper", "auto"), ("paper", "sum"), ("sound", "each"), ("sound", "sum")]
+CASES = [
+    (study, method, privacy, release, epsilon)
+    for study in apps.STUDIES
+    for method in config_class(study).methods
+    for privacy, release in WAYS
+    for epsilon in ((1.0,) if study in SLOW else EPSILONS)
+]
+SLACK = 1.0 + 1e-9
+
+
+def spend(study, settings, folder, **more) -> tuple[RunResult | None, str]:
+    """Run a study; return what it left, and why it stopped. What is refused leaves nothing."""
+    try:
+        return run(study, settings, out=folder, report=False, **more), ""
+    except ConfigError as error:
+        assert not (folder / "metrics.csv").exists()  # before the first round
+        return None, str(error)
+    except StudyError as error:
+        return RunResult.load(folder), str(error)
+
+
+def within(result: RunResult, epsilon: float) -> None:
+    """Check the total and every client's."""
+    if result.status == "failed" and not result.ledger:
+        return  # nothing is claimed for it
+    assert result.ledger["epsilon"] <= epsilon * SLACK
+    for entry in result.ledger["clients"]:
+        assert entry.get("epsilon", 0.0) <= epsilon * SLACK
+    if result.config["privacy"] == "sound":
+        assert result.ledger["delta"] <= result.config["delta"]
+
+
+@pytest.mark.parametrize(("study", "method", "privacy", "release", "epsilon"), CASES)
+def test_no_run_spends_more_than_its_epsilon(study, method, privacy, release, epsilon, tmp_path):
+    asked = {"method": method, "privacy": privacy, "release": release, "epsilon": epsilon}
+    settings = {**SMALL.get(study, DEFAULT), **NEEDS.get((study, privacy), {}), **asked}
+    result, why = spend(study, settings, tmp_path)
+    if result is None:
+        assert any(f"{name}=" in why for name in settings), why
+        return
+    within(result, epsilon)
+    if why:
+        assert any(name in why for name in config_class(study).from_settings({}).settings()), why
+        return
+    spent = result.ledger["epsilon"]
+    noised = any(entry.get("events") for entry in result.ledger["clients"])
+    if noised or study == "server-graph":
+        assert spent >= 0.3 * epsilon  # worth having
+    else:
+        assert spent == 0.0
+
+
+@pytest.mark.parametrize("study", ["consensus-graph", "joint-precision"])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_noise_that_devices_draw_spends_no_more(study, epsilon, tmp_path):
+    settings = {**SMALL[study], "privacy": "sound", "release": "each", "noise": "discrete"}
+    result, _ = spend(study, {**settings, "epsilon": epsilon}, tmp_path)
+    within(result, epsilon)
+    assert result.ledger["epsilon"] >= 0.3 * epsilon
+
+
+# --- cluster-admm --------------------------------------------------------------------------------
+
+MODELS = {**SMALL["cluster-admm"], "privacy": "sound", "release": "each"}
+
+
+@pytest.mark.parametrize("sample", [0, 2])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_another_library_finds_no_more_in_the_noise_of_every_model(epsilon, sample, tmp_path):
+    settings = {**MODELS, "epsilon": epsilon, "sample": sample, "rounds": 20}
+    result, why = spend("cluster-admm", settings, tmp_path)
+    assert why == "" or "rho" in why
+    most = 0.0
+    for entry in result.ledger["clients"]:
+        accountant = RdpAccountant([1.0 + 1.05**i for i in range(-150, 300)])
+        ratios = [event["sensitivity"] / event["sigma"] for event in entry["events"]]
+        for ratio in ratios:
+            accountant.compose(dp_accounting.GaussianDpEvent(1.0 / ratio))
+        if not ratios:
+            continue
+        together = privacy_loss_distribution.from_gaussian_mechanism(1.0 / math.hypot(*ratios))
+        assert together.get_epsilon_for_delta(1e-5) <= epsilon
+        found = accountant.get_epsilon(1e-5)
+        assert found <= epsilon * (1.0 + 1e-3)  # its orders are a grid
+        most = max(most, found)
+    if not why and not sample:
+        assert most >= 0.99 * epsilon
+
+
+@pytest.mark.parametrize("privacy", ["paper", "sound"])
+def test_a_phi0_that_spends_more_is_refused_and_says_what_to_do(privacy):
+    settings = {**MODELS, "privacy": privacy, "release": "auto", "sample": 2, "epsilon": 1.0}
+    chosen = ClusterAdmmConfig.from_settings(settings)
+    assert chosen.settings()["phi0"] == "auto"
+    same = ClusterAdmmConfig.from_settings({**settings, "phi0": chosen.phi_start})
+    assert same.phi_start == chosen.phi_start
+    with pytest.raises(
+        ConfigError, match=r"phi0=.*8 rounds would spend epsilon 1\.1.*epsilon=1 .*set phi0=auto"
+    ) as refused:
+        ClusterAdmmConfig.from_settings({**settings, "phi0": 1.2 * chosen.phi_start})
+    enough = float(str(refused.value).split("set epsilon to ")[1].split()[0])
+    ClusterAdmmConfig.from_settings(
+        {**settings, "phi0": 1.2 * chosen.phi_start, "epsilon": 1.001 * enough}
+    )
+    # Where nothing is noised model by model it has no say.
+    for other in ({"privacy": "none"}, {"privacy": "sound", "release": "sum", "sample": 0}):
+        ClusterAdmmConfig.from_settings({**settings, **other, "phi0": 1e6})
+
+
+def test_noise_that_falls_to_nothing_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"zeta=0\.01, rounds=200: .*epsilon=1 at delta"):
+        ClusterAdmmConfig.from_settings({**MODELS, "zeta": 0.01, "rounds": 200})
+
+
+def test_a_device_lets_a_server_that_asks_again_and_again_have_no_more(tmp_path):
+    config = ClusterAdmmConfig.from_settings({**MODELS, "epsilon": 0.5})
+    device = Node("ward", -1, tmp_path / "ward.csv", tmp_path / "state", False)
+    model = np.zeros(3)
+    with pytest.raises(PrivacyRefused, match=r"declared epsilon 0\.5 at delta 1e-05"):
+        [release_model(config, 1, device, model, 1, 4, 3.0, 0.1) for _ in range(1000)]
+    assert 0.4 < DeviceLedger(tmp_path / "state").spent() <= 0.5 * SLACK
+
+
+def test_a_client_that_learns_alone_has_a_budget_for_every_time_it_is_asked(tmp_path):
+    settings = {**MODELS, "method": "local", "rounds": 50}
+    config = ClusterAdmmConfig.from_settings(settings)
+    assert config.releases == TIMES_ASKED_ALONE
+    few = ClusterAdmmConfig.from_settings({**settings, "rounds": TIMES_ASKED_ALONE})
+    assert config.phi_start == few.phi_start
+    with pytest.raises(ValueError, match="the run's rounds are 1 to 3"):
+        release_model(config, 1, Node("c", 0, None, None, True), np.zeros(3), 4, 4, 3.0, 0.1)
+
+
+def test_a_run_that_fails_tells_what_it_has_spent(tmp_path):
+    many = {"clients": 30, "servers": 10, "topology": "random:3"}
+    settings = {**MODELS, **many, "rho": 0.3, "rounds": 100, "zeta": 0.99}
+    result, why = spend("cluster-admm", settings, tmp_path)
+    assert "rho" in why
+    assert result.status == "failed"
+    within(result, 1.0)
+    assert result.ledger["epsilon"] > 0.0
+
+
+# --- server-graph --------------------------------------------------------------------------------
+
+SERVERS = {**SMALL["server-graph"], "privacy": "sound", "release": "each"}
+
+
+@pytest.mark.parametrize("method", ["hybrid", "iid"])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_another_library_finds_no_more_in_the_noise_between_servers(method, epsilon, tmp_path):
+    settings = {**SERVERS, "method": method, "epsilon": epsilon}
+    result, _ = spend("server-graph", settings, tmp_path)
+    # Round j is a pure release of sqrt(M) 2 mu B j / b, to each of two neighbours of a ring.
+    scale, times = result.ledger["sigma"] / math.sqrt(2.0), 2 if method == "iid" else 1
+    whole = None
+    for j in range(1, 7):
+        one = math.sqrt(2.0) * 2.0 * 0.1 * 0.5 * j / scale
+        worst = privacy_loss_distribution.from_privacy_parameters(
+            DifferentialPrivacyParameters(one, 0.0)
+        )
+        for _ in range(times):
+            whole = worst if whole is None else whole.compose(worst)
+    assert 0.3 * epsilon <= whole.get_epsilon_for_delta(1e-5) <= epsilon * (1.0 + 1e-3)
+    assert result.ledger["epsilon"] == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_without_privacy_sigma_is_that_of_the_paper_to_the_bit(tmp_path):
+    settings = {**SERVERS, "privacy": "none", "release": "auto", "method": "hybrid"}
+    first, _ = spend("server-graph", settings, tmp_path / "auto")
+    given, _ = spend("server-graph", {**settings, "sigma": 0.2}, tmp_path / "given")
+    assert first.arrays["models"].tobytes() == given.arrays["models"].tobytes()
+
+
+def test_a_sigma_that_spends_more_is_refused_as_soon_as_that_is_known(tmp_path):
+    said = r"sigma=.*would spend epsilon .*epsilon=1 at delta.*set sigma=auto"
+    printed = {**SERVERS, "privacy": "paper", "release": "auto"}
+    with pytest.raises(ConfigError, match=said):
+        ServerGraphConfig.from_settings({**printed, "sigma": 0.2})
+    with pytest.raises(ConfigError, match=said):  # too much for a model of one parameter
+        ServerGraphConfig.from_settings({**SERVERS, "sigma": 0.2})
+    # Enough for one parameter, but not for two: known when clients have said how many.
+    alone = settled(ServerGraphConfig.from_settings(SERVERS), 1, 1).sigma
+    result, why = spend("server-graph", {**SERVERS, "sigma": alone}, tmp_path / "two")
+    assert result is None
+    assert "6 rounds with 2 parameters would spend epsilon 1.4" in why
+    result, why = spend("server-graph", {**SERVERS, "sigma": 1.5 * alone}, tmp_path / "more")
+    within(result, 1.0)
+
+
+@pytest.mark.parametrize("privacy", ["paper", "sound"])
+@pytest.mark.parametrize("releases", [1, 5])
+@pytest.mark.parametrize("size", [1, 40])
+@pytest.mark.parametrize("epsilon", [0.01, *EPSILONS, 100.0])
+def test_the_chosen_sigma_spends_epsilon_and_nothing_less_would(privacy, releases, size, epsilon):
+    settings = {**SERVERS, "privacy": privacy, "release": "auto", "sample": 1, "epsilon": epsilon}
+    config = ServerGraphConfig.from_settings({**settings, "secure-aggregation": "off"})
+    found = settled(config, size, releases)
+    if privacy == "paper":
+        spent = paper_epsilon(found, found.rounds)
+    else:
+        spent = sound_epsilon(found, found.rounds, size, releases)
+    assert spent == pytest.approx(epsilon, rel=1e-6)
+    assert spent <= epsilon * SLACK
+
+
+# --- gromov-wasserstein --------------------------------------------------------------------------
+
+GRAPHS = SMALL["gromov-wasserstein"]
+
+
+def test_epsilon_is_divided_among_the_releases_of_a_run(tmp_path):
+    settings = {**GRAPHS, "rounds": 5, "privacy": "paper", "release-every": 2, "epsilon": 6.0}
+    result, _ = spend("gromov-wasserstein", settings, tmp_path)
+    for entry in result.ledger["clients"]:
+        assert [event["epsilon"] for event in entry["events"]] == pytest.approx([2.0, 2.0, 2.0])
+    within(result, 6.0)
+
+
+@pytest.mark.parametrize("method", ["untrained", "fedavg"])
+def test_the_ledger_tells_a_node_s_epsilon_beside_that_of_its_graph(method, tmp_path):
+    settings = {**GRAPHS, "privacy": "sound", "budget-per": "node", "method": method}
+    result, _ = spend("gromov-wasserstein", settings, tmp_path)
+    assert 0.3 <= result.ledger["epsilon_node"] <= SLACK
+    assert result.ledger["epsilon"] <= SLACK * max(result.arrays["sizes"])
+    assert result.ledger["epsilon"] > 2.0  # the graph's, which a device's budget counts
+    assert any("a graph of n nodes spends n times" in note for note in result.notes)
+
+
+# --- going on ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("study", "settings"),
+    [
+        ("cluster-admm", MODELS),
+        ("cluster-admm", {**MODELS, "privacy": "paper", "release": "auto"}),
+        ("server-graph", SERVERS),
+        ("server-graph", {**SERVERS, "release": "sum"}),
+        ("gromov-wasserstein", {**GRAPHS, "privacy": "sound", "method": "fedavg"}),
+        ("gromov-wasserstein", {**GRAPHS, "privacy": "paper"}),
+        ("consensus-graph", {**SMALL["consensus-graph"], "privacy": "paper", "local-steps": 2}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.get("release", "auto"),
+)
+def test_noise_for_fewer_rounds_is_not_used_for_more(study, settings, tmp_path):
+    rounds = settings["rounds"]
+    run(study, settings, out=tmp_path, report=False)
+    with pytest.raises(CheckpointError, match=f"rounds={rounds}, this run has rounds={rounds + 1}"):
+        run(study, {**settings, "rounds": rounds + 1}, out=tmp_path, report=False, resume=True)
