@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from apps.common.own_data.standardising import counts_layout
 from apps.common.progress import publish
 from apps.common.servers import build_topology
 from apps.common.settings import ConfigError
@@ -22,7 +23,7 @@ from strategies.core.secure import SecureSum
 from strategies.network.place import Place
 
 from .config import ONE_TASK, TIMES_ASKED_ALONE, ClusterAdmmConfig
-from .data import held_out_count
+from .data import held_out_count, is_numeric
 from .private.moments import LABEL_SCALE
 from .private.scales import PLACES, ROWS, scales_in
 from .private.score import SIZE, score_of
@@ -50,7 +51,7 @@ def build_strategy(
     task = ClusterTask(
         topology=build_topology(config, seed),
         clusters=1 if one_task else config.cluster_count,
-        rho=config.rho,
+        rho=config.penalty(config.features),
         tau=(lambda server_round: 0.0) if one_task else partial(_tau, config),
         exact=config.mixing == "exact",
         apart=config.method == "clusterfl",
@@ -126,6 +127,7 @@ def build_sums(
         scales=scales_in if config.find_clips else None,
         score=partial(score_of, config.loss) if config.held_out else None,
         shapes={"scales": (ROWS[config.loss], PLACES), "score": (SIZE[config.loss],)},
+        units=partial(_places, config) if config.units() == "noisy" else None,
     )
     rounds = len(task.asks)
     plan = replace(arguments["plan"], rounds=rounds, sample=0, tolerance=0.0)
@@ -136,6 +138,10 @@ def build_sums(
     return SummedClusters(
         **{**arguments, **changed}, secure=secure, at_home=config.at_home, task=task
     )
+
+
+def _places(config: ClusterAdmmConfig, features: int) -> dict[str, tuple[int, ...]]:
+    return counts_layout(features + int(is_numeric(config)))
 
 
 def _tau(config: ClusterAdmmConfig, server_round: int) -> float:

@@ -20,7 +20,7 @@ for this run only: another run, other settings or a changed file are read anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,9 @@ from apps.common.enrolment import enrolment, introduction
 from apps.common.evaluation.holding import held_out_rows as rows_to_score
 from apps.common.memory import Memory
 from apps.common.node import Node
+from apps.common.own_data import units
+from apps.common.own_data.scaling import is_apart
+from apps.common.own_data.sent import sent_key, sent_scaling
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal, personal
 from apps.server_graph.data import Samples
@@ -42,9 +45,24 @@ from strategies.core import wire
 from strategies.core.robust import clipped
 
 from .config import ClusterAdmmConfig
-from .data import client_table, cluster_of, held_out_count, held_out_rows, server_of
+from .data import (
+    client_table,
+    cluster_of,
+    held_out_count,
+    held_out_rows,
+    is_numeric,
+    server_of,
+)
 from .exactness import permit_scales, permit_step
-from .private.budget import SCALES, SCORES, TEACHES, scales_ratio, scoring_ratio, teaching_ratio
+from .private.budget import (
+    SCALES,
+    SCORES,
+    TEACHES,
+    scales_ratio,
+    scoring_ratio,
+    teaching_ratio,
+    units_ratio,
+)
 from .private.moments import SENSITIVITY, Question, moments
 from .private.scales import SENSITIVITY as SCALES_SENSITIVITY
 from .private.scales import scale_counts
@@ -78,6 +96,8 @@ class _Client:
     samples: Samples
     policy: Policy
     held: NDArray[np.bool_]
+    numbers: bool = False
+    scaled: dict[bytes, _Client] = field(default_factory=dict)
     steps: dict[tuple[float, float, float], Step] = field(default_factory=dict)
 
     @cached_property
@@ -85,6 +105,23 @@ class _Client:
         """X and y of the samples that are learned from."""
         X, y = self.samples.X, self.samples.y
         return (X[~self.held], y[~self.held]) if self.held.any() else (X, y)
+
+    @property
+    def columns(self) -> Array:
+        """What has units (n, D), of the samples that are learned from."""
+        return units.columns_of(*self.learning, self.numbers)
+
+    def standardised(self, message: Message) -> _Client:
+        """Return this client with its samples mapped as the message says; itself if it does not."""
+        key = sent_key(message)
+        if key is None:
+            return self
+        if key not in self.scaled:
+            found = sent_scaling(message, self.samples.X.shape[1])
+            samples = self.samples.standardised(found, self.numbers)
+            self.scaled.clear()  # a server that changes it every round must not fill the memory
+            self.scaled[key] = replace(self, samples=samples, scaled={}, steps={})
+        return self.scaled[key]
 
 
 def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
@@ -98,7 +135,7 @@ def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
     samples = client_table(config, seed, node)
     number = held_out_count(len(samples.y), config.scored_share)
     held = rows_to_score(len(samples.y), number, node, seed, config.privacy)
-    return _Client(node, samples, policy, held)
+    return _Client(node, samples, policy, held, is_numeric(config))
 
 
 _memory = Memory(ClusterAdmmConfig, _read)
@@ -111,8 +148,10 @@ def enrol(message: Message, context: Context) -> Message:
     node, samples = client.node, client.samples
     server = server_of(run.config, node, context)
     cluster = cluster_of(run.config, run.seed, node, context)
+    told = run.config.units(is_apart(context.run_config)) == "told"
+    moments = units.own_moments(client.columns) if told else ()
     return introduction(
-        message, node, len(samples.y), samples.columns, server=server, cluster=cluster
+        message, node, len(samples.y), samples.columns, moments, server=server, cluster=cluster
     )
 
 
@@ -122,7 +161,7 @@ def train(message: Message, context: Context) -> Message:
     run = _memory.run(context)
     if run.config.sums:
         raise PrivacyRefused("release='sum': no client sends a model of its own in such a run")
-    client = _memory.client(context)
+    client = _memory.client(context).standardised(message)
     v = _arrays(message, "v")
     size = client.samples.X.shape[1]
     # The whole check, which says what is wrong, takes longer than this client's step.
@@ -170,7 +209,7 @@ def losses(message: Message, context: Context) -> Message:
     answers zeros of 0 samples.
     """
     run = _memory.run(context)
-    client = _memory.client(context)
+    client = _memory.client(context).standardised(message)
     permit_losses(run.config)
     models = _arrays(message, "models")
     size = client.samples.X.shape[1]
@@ -194,9 +233,19 @@ def summands(message: Message, context: Context) -> Summands:
     config, order = run.config, _order(message)
     if not config.sums:
         raise PrivacyRefused("release='each': such a run has no sums")
+    server_round, asked = int(_number(order, "round")), order.get("ask")
+    if asked == "units" and config.units() == "noisy":
+        columns = client.columns
+        return noisy(
+            *(context, config, {units.COUNTS: units.sign_counts(columns)}),
+            what=units.WHAT,
+            sensitivity=units.sensitivity_of_counts(columns.shape[1]),
+            ratio=units_ratio(config),
+            server_round=server_round,
+        )
+    client = client.standardised(message)
     models = _models(message, config, client)
     cluster = _slot(run.config, run.seed, client, context)
-    server_round, asked = int(_number(order, "round")), order.get("ask")
     X, y = client.learning
     if asked == "scales" and config.find_clips:
         return noisy(
@@ -243,11 +292,12 @@ def own(message: Message, context: Context) -> Personal:
     """Return what this client is left with: a model of its own, or its cluster's."""
     # Late: no other message needs these.
     from apps.common.evaluation.measures import THIS
+    from apps.server_graph.owner.result import raw_model
 
     from .owner.result import description, from_server, held_out_scores, in_words
     from .private.own import own_model
 
-    run, client = _memory.run(context), _memory.client(context)
+    run, client = _memory.run(context), _memory.client(context).standardised(message)
     config, samples = run.config, client.samples
     if not config.at_home:
         model = _arrays(message, "model")
@@ -261,12 +311,13 @@ def own(message: Message, context: Context) -> Personal:
     found = own_model(config.loss, *client.learning, models, pulls, cluster, config.ridge)
 
     def scores() -> Scores:
-        kept = {THIS: found.model, "the cluster's model": models[found.cluster]}
-        return held_out_scores(config.loss, kept, samples, client.held, config.ridge)
+        compared = {THIS: found.model, "the cluster's model": models[found.cluster]}
+        return held_out_scores(config.loss, compared, samples, client.held, config.ridge)
 
     choice = np.array([found.cluster, found.scale, found.pull])
+    kept = {"model": found.model, "choice": choice, "cluster_model": models[found.cluster]}
     return Personal(
-        {"model": found.model, "choice": choice, "cluster_model": models[found.cluster]},
+        kept | raw_model(found.model, samples.scaling),
         variables=samples.columns,
         summary={
             "cluster": float(found.cluster),
@@ -277,9 +328,9 @@ def own(message: Message, context: Context) -> Personal:
             "the same, the cluster's model as it is": found.cluster_loss,
         },
         words=in_words(
-            config.loss, samples.X.shape[1], "your own, pulled towards that of your cluster"
+            config.loss, len(samples.columns), "your own, pulled towards that of your cluster"
         ),
-        model=description(config.loss),
+        model=description(config.loss, samples.scaling),
         scores=scores if client.held.any() else None,
     )
 

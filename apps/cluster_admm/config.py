@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from apps.common.settings import AUTO, ConfigError, StudyConfig
+from apps.common.own_data.scaling import StandardisedConfig
+from apps.common.settings import AUTO, ConfigError, Scalar
 
 LOSSES = ("ridge", "logistic")
 PAPER_CLUSTERS = 3
@@ -17,7 +19,7 @@ _CLUSTERS = re.compile(r"([0-9]+)|auto(?::([0-9]+)(?:-([0-9]+))?)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterAdmmConfig(StudyConfig):
+class ClusterAdmmConfig(StandardisedConfig):
     """Settings, under the names of the paper where it has one.
 
     Attributes
@@ -40,7 +42,8 @@ class ClusterAdmmConfig(StudyConfig):
         of the budget; else, and where noise hides them, clip_features and clip_target are used
     exchanges : with ``release = "sum"``, how many noisy sums are made; 1 is the one-exchange way,
         all else is computed from that; 0 is 4 for ``ridge``, 1 for ``logistic``
-    rho : of the augmented Lagrangian
+    rho : of the augmented Lagrangian; ``auto`` is by the curvature of standardised features, see
+        `penalty`
     tau, tau_decay : how much clusters learn from each other, tau * tau_decay^n
     mixing : ``paper`` (8)-(10), or ``exact``, which reaches the optimum of (1) on every graph
     acceleration : ``auto``, with ``mixing = "exact"``, all clients and a tolerance, goes on from a
@@ -59,7 +62,12 @@ class ClusterAdmmConfig(StudyConfig):
 
     study: ClassVar[str] = "cluster-admm"
     methods: ClassVar[tuple[str, ...]] = ("pgfl", "gfl", "clusterfl", "local", "fedavg")
-    auto_settings: ClassVar[tuple[str, ...]] = ("phi0",)
+    auto_settings: ClassVar[tuple[str, ...]] = ("phi0", "rho")
+    own_data: ClassVar[Mapping[str, Scalar]] = {
+        **StandardisedConfig.own_data,
+        "standardise": "auto",
+        "rho": "auto",
+    }
 
     rounds: int = 200
     tolerance: float = 0.0
@@ -167,6 +175,18 @@ class ClusterAdmmConfig(StudyConfig):
     def divides_by_rounds(self) -> bool:
         """Whether the noise is made for this number of rounds."""
         return self.noises_models
+
+    def penalty(self, parameters: int) -> float:
+        """Return rho: what is set, or with ``auto`` 3/2 of the curvature of standardised features.
+
+        The mean of a standardised feature's square is 1, so the Hessian of a mean loss has a
+        diagonal of 2 (``ridge``) or, at w = 0, 1/4 (``logistic``): rho = 3, as in the paper, or
+        0.375, whatever the number of ``parameters``. Less is quicker where all servers are
+        neighbours, and diverges on sparser graphs; more is slower.
+        """
+        if not self.is_auto("rho"):
+            return self.rho
+        return 1.5 * (2.0 if self.loss == "ridge" else 0.25)
 
     @property
     def accelerated(self) -> bool:

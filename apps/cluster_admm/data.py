@@ -123,6 +123,11 @@ def cluster_of(config: ClusterAdmmConfig, seed: int, node: Node, context: Contex
     return 0
 
 
+def is_numeric(config: ClusterAdmmConfig) -> bool:
+    """Return whether targets are numbers, which have units of their own."""
+    return config.loss == "ridge"
+
+
 def held_out_count(count: int, fraction: float) -> int:
     """Return how many of ``count`` rows are held out: at least 1, never all.
 

@@ -54,6 +54,8 @@ of its D samples replaced; D is public.
     that there is one, depends on the data through the release alone.
 
     Adversary: whoever sees every message, the servers included, and knows all but one sample.
+    Features that are standardised (``standardise = "public"``) are mapped record by record before
+    they are clipped, so Delta stays what it is (`apps.common.own_data.scaling`).
     Not covered: what enrolment tells, which is D, the client's name, place, server and cluster, the
     features' names and whether it is simulated; when it took part; how long a step took. Losses for
     finding clusters have no noise, so they are refused.
@@ -73,6 +75,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.node import Node
+from apps.common.own_data.scaling import told_at_enrolment
 from apps.common.seeds import generator
 from apps.common.tables import DataError
 from apps.server_graph.problem import clip_rows
@@ -127,9 +130,10 @@ STATEMENTS = {
 }
 SUMMED = {
     "claim": "What the server sees of clients' data are noisy sums over all clients: of counts of "
-    "how long samples are, of moments of clipped samples, and of scores where samples are held "
-    "out. All together spend at most epsilon, and everything else is computed from them. Clients' "
-    "own models are made on their devices from raw samples and stay there.",
+    "how long samples are and how large their features, of moments of clipped samples, and of "
+    "scores where samples are held out. All together spend at most epsilon, and everything else is "
+    "computed from them. Clients' own models are made on their devices from raw samples and stay "
+    "there.",
     "adversary": "Whoever sees every message and chooses them, the servers included, together with "
     "up to a share `colluding` of the clients, and knows all but one sample of a client. A device "
     "counts on the noise of others whose signed keys its owner has listed; without such keys it "
@@ -148,10 +152,13 @@ ENROLMENT = (
 )
 
 
-def statement(config: ClusterAdmmConfig) -> dict[str, str]:
-    """Return what a run with these settings claims, for the ledger and the report."""
+def statement(config: ClusterAdmmConfig, apart: bool = False) -> dict[str, str]:
+    """Return what a run with these settings claims, for the ledger and the report.
+
+    ``apart`` says that this server has a SuperLink of its own.
+    """
     found = SUMMED if config.sums else STATEMENTS[config.privacy]
-    return {**found, "enrolment": ENROLMENT}
+    return {**found, "enrolment": ENROLMENT + told_at_enrolment(config, apart)}
 
 
 def bounded(config: ClusterAdmmConfig, X: Array, y: Array) -> tuple[Array, Array]:

@@ -64,7 +64,9 @@ class Rounds:
         ]
         self.strategy.begin(self.strategy.clients)
         self._shares = [self.strategy.share(k) for k in range(len(tables))]
-        self._steps = primal_steps(config.loss, tables, config.ridge, self._shares, config.rho)
+        self._steps = primal_steps(
+            config.loss, tables, config.ridge, self._shares, self.strategy.task.rho
+        )
         self.clients = np.zeros((len(tables), size))
 
     @property
@@ -90,12 +92,12 @@ class Rounds:
                     for k, w in zip(chosen, found, strict=True)
                 ]
             )
-        found = clipped_rows(found, target / self._config.rho, self._config.norm_bound)
+        found = clipped_rows(found, target / self.strategy.task.rho, self._config.norm_bound)
         self.strategy.update(server_round, dict(zip(chosen.tolist(), found, strict=True)))
         return chosen
 
     def _released(self, client: int, w: Array, server_round: int) -> Array:
         """Return what a client sends for its w, (12)."""
         config, count = self._config, self.strategy.clients[client].count
-        step = server_round, count, config.rho, self._shares[client]
+        step = server_round, count, self.strategy.task.rho, self._shares[client]
         return simulated_release(config, self._seed, client, w, *step)

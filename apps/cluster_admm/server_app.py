@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
+from apps.common.own_data.standardising import standardise, take_counts, tell
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from strategies.cluster_admm.finding import ClusterFinding
@@ -25,7 +27,7 @@ from strategies.core.closing.deliver import deliver
 
 from .build import build_strategy, build_sums
 from .config import ClusterAdmmConfig
-from .data import Truth, synthetic_truth
+from .data import Truth, is_numeric, synthetic_truth
 from .private.forecast import sum_warnings
 from .problem import nmsd
 from .release import chosen, statement, warnings
@@ -51,6 +53,7 @@ def main(grid: Grid, context: Context) -> None:
         run.result.notes.append(note)
         log.warning(note)
     strategy = build_strategy(config, run.seed, run.strategy_arguments(), run.place)
+    strategy.on_enrolled = partial(_enrolled, config, run.result, strategy)
     strategy.evaluate = partial(_evaluate, config, run.seed, strategy)
     with run.recording(strategy):
         try:
@@ -58,10 +61,28 @@ def main(grid: Grid, context: Context) -> None:
         finally:  # also of a run that fails: what was spent is spent
             if strategy.clients:
                 names = [client.name for client in strategy.clients]
-                run.result.ledger = run.ledger.report(names, statement(config))
+                claims = statement(config, run.place is not None)
+                run.result.ledger = run.ledger.report(names, claims)
         _fill(run.result, strategy, _truth(config, run.seed, strategy.clients))
+        if config.is_auto("rho"):
+            run.result.headline["rho"] = strategy.task.rho
         _deliver(strategy, grid, client_models(strategy))
     run.write_report(sections, export_graphs)
+
+
+def _enrolled(
+    config: ClusterAdmmConfig,
+    result: RunResult,
+    strategy: ClusterAdmm | SummedClusters,
+    clients: Sequence[Client],
+) -> None:
+    """Have features standardised and rho chosen, where the settings say so."""
+    standardise(strategy, config, result, clients, numbers=is_numeric(config))
+    if isinstance(strategy, ClusterAdmm) and config.is_auto("rho"):
+        rho = config.penalty(strategy.parameters(clients))
+        strategy.task = replace(strategy.task, rho=rho)
+        more = "" if strategy.intercept else "; features are not standardised: it may not fit them"
+        tell(result, f"rho={rho:.3g} (auto: loss {config.loss}{more})")
 
 
 def _deliver(strategy: ClusterAdmm | SummedClusters, grid: Grid, models: Models) -> None:
@@ -69,7 +90,8 @@ def _deliver(strategy: ClusterAdmm | SummedClusters, grid: Grid, models: Models)
 
     def content(client: int) -> RecordDict:
         order = ConfigRecord({"cluster": int(strategy.groups[client])})
-        return RecordDict({"arrays": wire.record({"model": models[client]}), "order": order})
+        arrays = wire.record({"model": models[client], **strategy.beside})
+        return RecordDict({"arrays": arrays, "order": order})
 
     deliver(strategy, grid, content)
 
@@ -78,6 +100,10 @@ def _by_sums(run: StudyRun[ClusterAdmmConfig], grid: Grid) -> None:
     """Run the study where noise is in secure sums."""
     config = run.config
     strategy = build_sums(config, run.seed, run.strategy_arguments())
+    strategy.on_enrolled = partial(_enrolled, config, run.result, strategy)
+    strategy.on_units = partial(
+        take_counts, strategy, config, run.result, numbers=is_numeric(config)
+    )
     strategy.evaluate = partial(_evaluate_sums, config, run.seed, strategy)
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
@@ -121,6 +147,7 @@ def _fill_sums(
         "server_names": np.array(strategy.task.topology.names),
         "choices": strategy.choices,
         "pulls": strategy.pulls,
+        **strategy.beside,
     }
     result.headline = {"rounds": float(len(rows)), "change": rows[-1]["change"]}
     if np.all(np.isfinite(strategy.scored)):
@@ -153,6 +180,7 @@ def _truth(config: ClusterAdmmConfig, seed: int, clients: Sequence[Client]) -> T
     partitions = [client.partition for client in clients]
     # Both are the clients' word: one that lies must not stop the run.
     known = all(client.synthetic for client in clients)
+    known = known and config.standardise == "none"  # else models have other coordinates
     if not known or not all(0 <= partition < config.clients for partition in partitions):
         return None
     whole = _synthetic_truth(config, seed)
@@ -202,6 +230,7 @@ def _fill(result: RunResult, strategy: ClusterAdmm, truth: Truth | None) -> None
         "clusters": strategy.groups,
         "adjacency": strategy.task.topology.adjacency,
         "server_names": np.array(strategy.task.topology.names),
+        **strategy.beside,
     }
     result.headline = {"rounds": float(len(rows)), "change": rows[-1]["change"]}
     if isinstance(strategy, ClusterSelection):

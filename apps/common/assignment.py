@@ -7,6 +7,7 @@ Its node config says so (``server=3``); or ``assignment.csv`` beside its file do
 from __future__ import annotations
 
 import csv
+from collections.abc import Collection
 from pathlib import Path
 
 from flwr.app import Context
@@ -58,6 +59,26 @@ def dealt_server(clients: int, servers: int, node: Node) -> int:
             "--node-config"
         )
     return node.partition * servers // clients
+
+
+def read_assignment(table: Path, names: Collection[str]) -> dict[str, int]:
+    """Return the ``server`` and the ``cluster`` of a client that is called one of ``names``.
+
+    What is missing or no whole number is left out: the client itself refuses it, and says why.
+
+    Raises
+    ------
+    DataError
+        For a table that cannot be read.
+    """
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file, skipinitialspace=True))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{table}: cannot be read ({error})") from None
+    said = next((row for row in rows if (row.get("client") or "").strip() in names), {})
+    found = {key: (said.get(key) or "").strip() for key in ("server", "cluster")}
+    return {key: int(value) for key, value in found.items() if value.isdecimal()}
 
 
 def assigned_number(

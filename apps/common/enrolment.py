@@ -16,6 +16,7 @@ from apps.common.settings import ConfigError
 from apps.common.tables import DataError
 from privacy.device import log
 from privacy.device.codes import REFUSED, PrivacyRefused
+from strategies.core.wire import MOMENTS
 
 Answer = Callable[[Message, Context], Message]
 
@@ -59,9 +60,18 @@ def _add_first_answer(reply: Message, opening: Answer, message: Message, context
 
 
 def introduction(
-    message: Message, node: Node, count: int, variables: Sequence[str], **places: int
+    message: Message,
+    node: Node,
+    count: int,
+    variables: Sequence[str],
+    moments: Sequence[Sequence[float]] = (),
+    **places: int,
 ) -> Message:
-    """Return name, order, number of records and the variables' names; ``places`` as server=3."""
+    """Return name, order, number of records and the variables' names; ``places`` as server=3.
+
+    ``moments`` are of its columns (`apps.common.own_data.units`), where a run asks for them.
+    """
+    told = {f"moments-{name}": list(part) for name, part in zip(MOMENTS, moments, strict=False)}
     who = ConfigRecord(
         {
             "name": node.name,
@@ -71,6 +81,7 @@ def introduction(
             "synthetic": node.data_path is None,
             "simulated": node.simulated,
             **places,
+            **told,
         }
     )
     return Message(RecordDict({"client": who}), reply_to=message)

@@ -87,6 +87,9 @@ class StudyRun(Generic[Config]):
             config=self.config.settings(),
             data=self.data,
         )
+        if chosen := str(run_config.get("chosen", "")):
+            self.result.notes.append(f"Chosen for this data: {chosen}.")
+            log.info("chosen for this data: %s", chosen)
         self.ledger = Ledger(self.config.privacy, self.config.delta)
 
     def strategy_arguments(self) -> dict[str, Any]:

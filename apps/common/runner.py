@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import apps
 from apps.common.files.run_folder import refuse_to_replace
+from apps.common.own_data.choosing import Chosen, choose_places, places_of_files
+from apps.common.own_data.scaling import scales_by_value
 from apps.common.progress import publish, row_of
 from apps.common.results import RunResult, is_held
 from apps.common.settings import ConfigError, Scalar, config_class
@@ -108,13 +110,21 @@ def make_run_config(
     if data is not None:
         settings = config_class(study).for_own_data(settings)
     files = [] if data is None else _client_files(study, Path(data))
+    reasons: dict[str, str] = {}
     if files:
         settings.setdefault("clients", len(files))
         if int(settings["clients"]) > len(files):
             raise ConfigError(
                 f"clients={settings['clients']}: {data} holds {len(files)} files, one a client"
             )
-    config = config_class(study).from_settings(settings)
+    kind = config_class(study)
+    if data is not None:
+        chosen = Chosen(kind, settings)
+        choose_places(chosen, places_of_files(files), "assignment.csv")
+        settings, reasons = chosen.settings, chosen.reasons
+    if "scales" in settings:
+        settings["scales"] = scales_by_value(str(settings["scales"]))
+    config = kind.from_settings(settings)
     return {
         "study": study,
         "seed": seed,
@@ -124,6 +134,7 @@ def make_run_config(
         "report": False,
         "data": "" if data is None else str(Path(data).resolve()),
         "devices": "",
+        "chosen": ", ".join(reasons.values()),
         **DEFAULTS,
         **config.run_config(),
     }

@@ -312,8 +312,11 @@ class StudyConfig:
             name = known[key].name
             if value == AUTO_WORD and name in cls.auto_settings:
                 values[name] = AUTO
-            else:
-                values[name] = _cast(key, value, str(known[key].type))
+                continue
+            values[name] = _cast(key, value, str(known[key].type))
+            if name in cls.auto_settings and values[name] == AUTO:
+                # The number stands for the word in here, and for nothing out there.
+                raise ConfigError(f"{key}={values[name]}: must be > 0, or {AUTO_WORD}")
         return cls(**values)
 
     @classmethod

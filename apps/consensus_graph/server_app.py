@@ -12,6 +12,7 @@ from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from apps.common.metrics import EDGE_THRESHOLD, LOOSE_EDGE_THRESHOLD, matthews, relative_error
+from apps.common.own_data.standardising import tell
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from strategies.consensus_graph.baselines import AveragedGraph, IndependentGraphs
@@ -56,14 +57,14 @@ KEPT = (
 def main(grid: Grid, context: Context) -> None:
     """Run the study and keep its result."""
     run = StudyRun(context, grid, ConsensusGraphConfig)
-    config = run.config
+    config = run.config.resolved()
     for note in _warnings(config):
         run.result.notes.append(note)
         log.warning(note)
-    strategy = build_strategy(config, run.strategy_arguments())
+    later = run.config.is_auto("rho")
+    strategy = build_strategy(config, run.strategy_arguments(), chosen_later=later)
     strategy.evaluate = partial(_evaluate, config, run.seed, strategy)
-    if config.sums:
-        strategy.on_enrolled = partial(_foretell, config, run.result)
+    strategy.on_enrolled = partial(_enrolled, run.config, run.result, strategy)
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
         names = [client.name for client in strategy.clients]
@@ -86,8 +87,13 @@ def _deliver(strategy: Strategy, grid: Grid, *, shared: bool) -> None:
     deliver(strategy, grid, content)
 
 
-def build_strategy(config: ConsensusGraphConfig, arguments: Mapping[str, Any]) -> Strategy:
-    """Return the strategy of the run's method."""
+def build_strategy(
+    config: ConsensusGraphConfig, arguments: Mapping[str, Any], *, chosen_later: bool = False
+) -> Strategy:
+    """Return the strategy of the run's method.
+
+    ``chosen_later`` says that rho and lambda are set when clients have enrolled.
+    """
     send_own = config.local_steps > 0
     if config.sums or config.at_home:
         return _private_strategy(config, arguments)
@@ -101,6 +107,8 @@ def build_strategy(config: ConsensusGraphConfig, arguments: Mapping[str, Any]) -
             exact=(lambda z: solve(z, config.alpha, config.beta).w) if config.accelerated else None,
         )
     penalties = {"rho": config.rho, "lambda_": config.lambda_}
+    # A pull that goes by the number of nodes waits until enrolment has told it.
+    opens = not chosen_later
     if config.exchanges_once:
 
         def local(z: Vector, pull: float, consensus: Vector) -> tuple[Vector, float]:
@@ -113,12 +121,12 @@ def build_strategy(config: ConsensusGraphConfig, arguments: Mapping[str, Any]) -
         return ForeseenConsensus(
             **arguments,
             **penalties,
-            opens=True,
+            opens=opens,
             local=lambda z, pull, consensus: solve(z, alpha, beta, pull, consensus).w,
             recover=partial(recover_statistic, alpha=alpha, beta=beta),
         )
     made = IndependentGraphs if config.method == "igl" else ConsensusGraph
-    return made(**arguments, **penalties, send_own=send_own, opens=config.accelerated)
+    return made(**arguments, **penalties, send_own=send_own, opens=config.accelerated and opens)
 
 
 def _private_strategy(
@@ -238,6 +246,31 @@ def _warnings(config: ConsensusGraphConfig) -> list[str]:
             "handful of clients, no mechanism beat learning alone in relative error. " + EACH_ADVICE
         ]
     return []
+
+
+def _enrolled(
+    config: ConsensusGraphConfig, result: RunResult, strategy: Strategy, clients: Sequence[Client]
+) -> None:
+    """Set what is chosen by the size of the graphs, and say what a reader must know beforehand."""
+    chosen = config.resolved(len(clients[0].variables))
+    if isinstance(strategy, ConsensusGraph):
+        strategy.rho, strategy.lambda_ = chosen.rho, chosen.lambda_
+    if config.standardise == "auto":
+        tell(result, f"standardise={config.units} (auto: {_UNITS[config.units]}).")
+    if names := [name for name in config.auto_settings if config.is_auto(name)]:
+        values = [f"{name.rstrip('_')}={getattr(chosen, name):.3g}" for name in names]
+        size = f"{len(clients[0].variables)} nodes, {config.clients} clients"
+        tell(result, f"{', '.join(values)} (auto: {size})")
+    if config.sums:
+        _foretell(chosen, result, clients)
+
+
+_UNITS = {
+    "own": "every client's columns have mean 0 and deviation 1, by its own records",
+    "public": "the offsets and scales that were given",
+    "none": "with privacy directions of signals are summed, as they are; name public scales by "
+    "scales where columns have different units",
+}
 
 
 def _foretell(config: ConsensusGraphConfig, result: RunResult, clients: Sequence[Client]) -> None:

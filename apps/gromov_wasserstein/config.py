@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from apps.common.settings import ConfigError, StudyConfig
+from apps.common.settings import ConfigError, Scalar, StudyConfig
 
 MODELS = ("gcn", "gin")
 TASKS = ("node", "graph")
@@ -53,6 +53,8 @@ class GromovWassersteinConfig(StudyConfig):
     downstream : ``svm``, ``knn``, ``spectral``, ``kmeans``, ``anomaly``, with commas between; or
         ``all``, or ``none``
     draws : how often the encoder is drawn for the controls
+    standardise : ``none`` takes nodes' features as they are, ``graph`` scales every graph's to a
+        length of 1 a node (in the mean of squares), each by itself; ``auto`` is graph
     share_labels : whether clients tell their graphs' labels, in the clear, for what is learned from
         distances
     dirichlet : concentration with which graphs are dealt to clients; small is uneven
@@ -64,6 +66,7 @@ class GromovWassersteinConfig(StudyConfig):
     study: ClassVar[str] = "gromov-wasserstein"
     methods: ClassVar[tuple[str, ...]] = ("auto", "fedavg", "fedprox", "untrained")
     class_settings: ClassVar[tuple[str, ...]] = ("model",)
+    own_data: ClassVar[Mapping[str, Scalar]] = {**StudyConfig.own_data, "standardise": "auto"}
 
     rounds: int = 20
     tolerance: float = 0.0
@@ -90,6 +93,7 @@ class GromovWassersteinConfig(StudyConfig):
     restarts: int = 0
     downstream: str = "svm,knn,spectral,anomaly"
     draws: int = 5
+    standardise: str = "none"
     share_labels: bool = True
     dirichlet: float = 1.0
     hops: int = 1
@@ -100,6 +104,7 @@ class GromovWassersteinConfig(StudyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.one_of("task", TASKS)
+        self.one_of("standardise", ("none", "graph", "auto"))
         if "." not in self.model:
             self.one_of("model", MODELS)
         self.one_of("budget_per", ("node", "graph"))
@@ -254,6 +259,11 @@ class GromovWassersteinConfig(StudyConfig):
     def tells_labels(self) -> bool:
         """Whether clients tell their graphs' labels; with ``sound`` a device asks its owner."""
         return self.share_labels and self.privacy != "sound"
+
+    @property
+    def unit_features(self) -> bool:
+        """Whether nodes' features are scaled, graph by graph."""
+        return self.standardise != "none"
 
     @property
     def rate(self) -> float:

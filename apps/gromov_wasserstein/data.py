@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -50,13 +50,33 @@ class Split:
 
 
 def client_graphs(config: GromovWassersteinConfig, seed: int, node: Node) -> list[Graph]:
-    """Return one node's graphs, at least one, all with as many features.
+    """Return one node's graphs, at least one, all with as many features, in units that fit.
 
     Raises
     ------
     ConfigError, DataError
         For fewer graphs than clients, and for files that cannot be used.
     """
+    found = _own_graphs(config, seed, node)
+    return [unit_features(graph) for graph in found] if config.unit_features else found
+
+
+def unit_features(graph: Graph) -> Graph:
+    """Return a graph whose nodes' features have a length of 1, in the mean of squares.
+
+    Each graph is mapped by itself, so one that is replaced moves no other: that is as private as
+    the graphs are without it. One-hot features have that length already.
+    """
+    values = graph.features.astype(np.float64)
+    largest = float(np.max(np.abs(values), initial=0.0))
+    if not 0.0 < largest < np.inf:
+        return graph
+    length = np.sqrt(np.mean(np.sum((values / largest) ** 2, axis=1)))
+    scaled = (values / largest / length).astype(graph.features.dtype)
+    return replace(graph, features=scaled)
+
+
+def _own_graphs(config: GromovWassersteinConfig, seed: int, node: Node) -> list[Graph]:
     path = node.data_path
     if path is None or node.shared:
         if not 0 <= node.partition < config.clients:

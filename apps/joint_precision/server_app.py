@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
+from apps.common.own_data.standardising import tell
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from strategies.core import wire
@@ -24,9 +25,11 @@ from strategies.joint_precision.strategy import JointPrecision, PrecisionTask
 
 from .config import JOINT_METHODS, JointPrecisionConfig
 from .data import Truth, synthetic_truth
-from .gathered import gathered_strategy
+from .gathered import gathered_strategy, set_path
 from .outcome import fill, graph_scores
+from .private.concordance import learning_count
 from .private.server import fill_pooled, pooled_strategy
+from .private.server import set_path as set_own_path
 from .problem import step_of
 from .release import exposure, forecast, statement
 from .report.page import export_graphs, sections
@@ -43,8 +46,13 @@ def main(grid: Grid, context: Context) -> None:
     """Run the study and keep its result."""
     run = StudyRun(context, grid, JointPrecisionConfig)
     config = run.config
-    strategy = build_strategy(config, run.strategy_arguments())
-    strategy.on_enrolled = partial(_warn, config, run.result)
+    # Until clients have enrolled, and what is left to the study is chosen, for synthetic data.
+    strategy = build_strategy(
+        config.resolved(config.variables, config.sample_counts()),
+        run.strategy_arguments(),
+        chosen_later=config.chosen_later,
+    )
+    strategy.on_enrolled = partial(_enrolled, config, run.result, strategy)
     strategy.evaluate = partial(_evaluate, config, run.seed, strategy)
     with run.recording(strategy):
         strategy.run(grid, resume=run.resume)
@@ -76,12 +84,17 @@ def _deliver(strategy: Strategies, grid: Grid, result: RunResult, *, joint: bool
     deliver(strategy, grid, content)
 
 
-def build_strategy(config: JointPrecisionConfig, arguments: Mapping[str, Any]) -> Strategies:
-    """Return the strategy of the run's method."""
+def build_strategy(
+    config: JointPrecisionConfig, arguments: Mapping[str, Any], *, chosen_later: bool = False
+) -> Strategies:
+    """Return the strategy of the run's method.
+
+    ``chosen_later`` says that lambda1 and lambda2 are set when clients have enrolled.
+    """
     if config.sums:
         return pooled_strategy(config, arguments)
     if config.method not in JOINT_METHODS:
-        return gathered_strategy(config, arguments)
+        return gathered_strategy(config, arguments, chosen_later=chosen_later)
     task = PrecisionTask(
         penalty=config.method,
         lambda1=config.lambda1,
@@ -93,10 +106,40 @@ def build_strategy(config: JointPrecisionConfig, arguments: Mapping[str, Any]) -
         screening=config.screening,
         dtype=config.wire,
         one_exchange=config.exchanges_once,
+        chosen_later=chosen_later,
     )
     plan = replace(arguments["plan"], rounds=task.most_rounds())
     rehearsal = Rehearsal(step_of) if config.accelerated or config.exchanges_once else None
     return JointPrecision(**{**arguments, "plan": plan}, task=task, rehearsal=rehearsal)
+
+
+def _enrolled(
+    config: JointPrecisionConfig,
+    result: RunResult,
+    strategy: Strategies,
+    clients: Sequence[Client],
+) -> None:
+    """Choose what is left to the study, and say what a reader must know beforehand."""
+    if config.chosen_later:
+        variables = len(clients[0].variables)
+        counts = [client.count for client in clients]
+        if config.sums:  # else those that are learned from are told
+            counts = [learning_count(count, config.held_out) for count in counts]
+        chosen = config.resolved(variables, counts)
+        if isinstance(strategy, JointPrecision):
+            lambdas = {"lambda1": chosen.lambda1, "lambda2": chosen.lambda2}
+            strategy.task = replace(strategy.task, **lambdas)  # type: ignore[arg-type]
+        elif isinstance(strategy, PooledPrecision):
+            set_own_path(strategy, chosen)
+        else:
+            set_path(strategy, chosen)
+        names = [name for name in config.auto_settings if config.is_auto(name)]
+        if config.method in ("glasso", "clime"):
+            names = [name for name in names if name != "lambda2"]  # which they do not have
+        values = [f"{name}={getattr(chosen, name):.3g}" for name in names]
+        samples = sum(counts) / len(counts)
+        tell(result, f"{', '.join(values)} (auto: {variables} variables, {samples:.4g} samples)")
+    _warn(config, result, clients)
 
 
 def _warn(config: JointPrecisionConfig, result: RunResult, clients: Sequence[Client]) -> None:

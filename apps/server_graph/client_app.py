@@ -26,7 +26,7 @@ one sample's gradient past all others. Under ``sound`` no sample makes a client 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,9 @@ from apps.common.enrolment import enrolment, introduction
 from apps.common.evaluation.holding import held_out_rows
 from apps.common.memory import Memory
 from apps.common.node import Node
+from apps.common.own_data import units
+from apps.common.own_data.scaling import is_apart
+from apps.common.own_data.sent import sent_key, sent_scaling
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal, personal
 from apps.common.seeds import generator
@@ -89,6 +92,7 @@ class _Client:
     samples: Samples
     loss: Loss
     held: NDArray[np.bool_]
+    scaled: dict[bytes, _Client] = field(default_factory=dict)
 
     @cached_property
     def learning(self) -> tuple[Array, Array]:
@@ -100,6 +104,28 @@ class _Client:
     def parameters(self) -> int:
         """The number of a model's parameters."""
         return self.loss.size(self.samples.X.shape[1])
+
+    @property
+    def numbers(self) -> bool:
+        """Whether targets are numbers, which have units of their own."""
+        return getattr(self.loss, "targets", "labels") == "numbers"
+
+    @property
+    def columns(self) -> Array:
+        """What has units (n, D), of the samples that are learned from."""
+        return units.columns_of(*self.learning, self.numbers)
+
+    def standardised(self, message: Message) -> _Client:
+        """Return this client with its samples mapped as the message says; itself if it does not."""
+        key = sent_key(message)
+        if key is None:
+            return self
+        if key not in self.scaled:
+            found = sent_scaling(message, self.samples.X.shape[1])
+            samples = self.samples.standardised(found, self.numbers)
+            self.scaled.clear()  # a server that changes it every round must not fill the memory
+            self.scaled[key] = replace(self, samples=samples, scaled={})
+        return self.scaled[key]
 
 
 def _read(config: ServerGraphConfig, seed: int, context: Context) -> _Client:
@@ -122,7 +148,10 @@ def enrol(message: Message, context: Context) -> Message:
     run, client = _memory.run(context), _memory.client(context)
     node, samples = client.node, client.samples
     server = server_of(run.config, node, context)
-    return introduction(message, node, len(samples.y), samples.columns, server=server)
+    told = run.config.units(is_apart(context.run_config)) == "told"
+    moments = units.own_moments(client.columns) if told else ()
+    count = len(samples.y)
+    return introduction(message, node, count, samples.columns, moments, server=server)
 
 
 @app.train()
@@ -135,10 +164,16 @@ def train(message: Message, context: Context) -> Message:
 def summands(message: Message, context: Context) -> Summands:
     """Return what this client adds to its server's sums.
 
-    Its model, and one; with noise in sums its clipped gradients, or its score of a public model.
+    Its model, and one; with noise in sums its clipped gradients, or its score of a public model;
+    before all that, where features are standardised, sums or counts of their sizes.
     """
-    if _memory.run(context).config.sums:
+    config = _memory.run(context).config
+    if config.sums:
         return _noisy_summands(message, context)
+    if "order" in message.content and message.content["order"].get("units") is True:
+        if config.units() != "summed":
+            raise ValueError("the run does not ask for sums of features")
+        return Summands(units.summands(_memory.client(context).columns))
     return Summands({"model": _update(message, context), "count": np.ones(1)})
 
 
@@ -149,10 +184,13 @@ register(app, summands)
 def _noisy_summands(message: Message, context: Context) -> Summands:
     """Return this client's u, or the sum of its held-out samples' terms, with noise to come."""
     run, client = _memory.run(context), _memory.client(context)
-    terms, samples = Terms.of(run.config), client.samples
-    w, order = _model(message, client), message.content["order"]
+    terms, order = Terms.of(run.config), message.content["order"]
     if order.get("settings") != digest(run.config):
         raise PrivacyRefused("the order is of other settings than this device was given")
+    if order.get("units") is True:
+        return _noisy_units(context, run.config, client, terms)
+    client = client.standardised(message)
+    w, samples = _model(message, client), client.samples
     number, count = int(order["round"]), len(samples.y)  # type: ignore[arg-type]
     held_out = client.held
     if order.get("score") is True:
@@ -187,6 +225,21 @@ def _noisy_summands(message: Message, context: Context) -> Summands:
     )
 
 
+def _noisy_units(
+    context: Context, config: ServerGraphConfig, client: _Client, terms: Terms
+) -> Summands:
+    """Return counts of the sizes of this client's features, with noise to come."""
+    if not terms.units:
+        raise PrivacyRefused("the run does not ask for the scale of features")
+    columns = client.columns
+    return noisy(
+        *(context, config, {units.COUNTS: units.sign_counts(columns)}),
+        what=units.WHAT,
+        sensitivity=units.sensitivity_of_counts(columns.shape[1]),
+        ratio=terms.units_ratio,
+    )
+
+
 def _enough(deviation: float, needed: float) -> float:
     """Return the noise that all clients of a sum were told, where it is enough for this one."""
     if not needed * (1.0 - 1e-12) <= deviation < math.inf:
@@ -203,10 +256,17 @@ def own_model(message: Message, context: Context) -> Personal:
     # Late: no other message needs these.
     from apps.common.evaluation.measures import THIS
 
-    from .owner.result import SHARED, description, from_server, held_out_scores, in_words
+    from .owner.result import (
+        SHARED,
+        description,
+        from_server,
+        held_out_scores,
+        in_words,
+        raw_model,
+    )
     from .personal import personal_model
 
-    run, client = _memory.run(context), _memory.client(context)
+    run, client = _memory.run(context), _memory.client(context).standardised(message)
     config, loss, samples = run.config, client.loss, client.samples
     received = _model(message, client)
     if not config.at_home:
@@ -227,12 +287,15 @@ def own_model(message: Message, context: Context) -> Personal:
         "held-out loss of learning alone": found.alone_loss,
     }
     arrays = {"model": found.model, "private-model": centroid}
+    arrays |= raw_model(found.model, samples.scaling)
     return Personal(
         arrays,
         variables=samples.columns,
         summary=summary,
-        words=in_words(loss, samples.X.shape[1], "your own, pulled towards the one that all share"),
-        model=description(config.loss, loss),
+        words=in_words(
+            loss, len(samples.columns), "your own, pulled towards the one that all share"
+        ),
+        model=description(config.loss, loss, samples.scaling),
         scores=scores if client.held.any() else None,
     )
 
@@ -243,7 +306,7 @@ def _update(message: Message, context: Context) -> Array:
     config = run.config
     if config.masks_clients and not message.metadata.message_type.startswith("train.secagg"):
         raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
-    client = _memory.client(context)
+    client = _memory.client(context).standardised(message)
     w = _model(message, client)
     server_round = int(message.content["order"]["round"])  # type: ignore[arg-type]
     if client.node.simulated:
@@ -252,7 +315,8 @@ def _update(message: Message, context: Context) -> Array:
         rng = np.random.default_rng()  # from the operating system's entropy
     X, y = client.learning
     batches = draw_batches(len(y), config.batch, config.local_steps, rng)
-    found = local_steps(client.loss, w, X, y, config.step, config.ridge, config.clip, batches)
+    step = config.pace(client.parameters)
+    found = local_steps(client.loss, w, X, y, step, config.ridge, config.clip, batches)
     return clipped(found, w, config.norm_bound)
 
 
@@ -298,6 +362,8 @@ def _permit_settings(config: ServerGraphConfig) -> None:
     for name, (low, high) in RANGES.items():
         if config.sums and name != "clip":
             continue  # with noise in sums a device takes no step, and servers add no noise
+        if name == "step" and config.is_auto("step"):
+            continue  # this device's own choice
         # Of sigma=auto the least that it can be: that of a model of one parameter.
         value = config.bound if name == "clip" else getattr(settled(config, 1, 1), name)
         if not low <= value <= high:

@@ -57,7 +57,7 @@ def deliver_models(
         arrays = {"model": models[home]}
         if centroid is not None:
             arrays["centroid"] = centroid
-        return RecordDict({"arrays": wire.record(arrays)})
+        return RecordDict({"arrays": wire.record({**arrays, **strategy.beside})})
 
     deliver(strategy, grid, content)
 
@@ -96,6 +96,7 @@ def _fill(
         "combination": np.array(graph.weights),
         "homes": strategy.homes_in(last),
         "alive": strategy.running(last),
+        **strategy.beside,
     }
     if len(strategy.own) == len(strategy.clients):
         # Simulated clients only: gathered for evaluation.
@@ -112,4 +113,6 @@ def _fill(
     headline["spectral-gap"] = graph.spectral_gap
     headline["between-servers"] = sum(row["between-servers"] for row in rows)
     headline["epsilon"] = float(result.ledger.get("epsilon", 0.0))
+    if config.is_auto("step"):
+        headline["step"] = config.pace(strategy.first_model.size)
     result.headline = headline

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from apps.common.settings import AUTO, ConfigError, StudyConfig
+from apps.common.own_data.scaling import StandardisedConfig
+from apps.common.settings import AUTO, ConfigError, Scalar
 from strategies.core.rules import FEWEST
 from strategies.topology.rules import check_rule
 
@@ -19,7 +21,7 @@ DEFAULT_SIGMA = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerGraphConfig(StudyConfig):
+class ServerGraphConfig(StandardisedConfig):
     """Settings, under the names of the paper where it has one.
 
     Attributes
@@ -32,7 +34,8 @@ class ServerGraphConfig(StudyConfig):
     servers, topology, weights : P, their graph (a name or a file), and how its combination matrix
         is made: ``auto`` is ``own`` for a matrix in a file and ``metropolis`` for a graph; see
         `strategies.topology.graph`
-    step : mu
+    step : mu; ``auto`` is 1 / L, L the largest curvature that standardised features can have, see
+        `pace`
     batch : samples a gradient; 0 is all of a client's
     local_steps : gradient steps a round
     clip : B, largest norm of one sample's gradient; 0 does not clip, but with noise in sums, which
@@ -56,7 +59,12 @@ class ServerGraphConfig(StudyConfig):
     study: ClassVar[str] = "server-graph"
     methods: ClassVar[tuple[str, ...]] = ("hybrid", "iid", "none", "masked", "fedavg")
     class_settings: ClassVar[tuple[str, ...]] = ("loss",)
-    auto_settings: ClassVar[tuple[str, ...]] = ("sigma",)
+    auto_settings: ClassVar[tuple[str, ...]] = ("sigma", "step")
+    own_data: ClassVar[Mapping[str, Scalar]] = {
+        **StandardisedConfig.own_data,
+        "standardise": "auto",
+        "step": "auto",
+    }
 
     rounds: int = 200
     tolerance: float = 0.0
@@ -133,7 +141,8 @@ class ServerGraphConfig(StudyConfig):
             )
         from .spending import settled  # scipy: not for who lists settings
 
-        settled(self, 1, 1)  # a larger model spends more: see `spending`
+        if not self.is_auto("step"):  # which depends on the model's size: then it is known
+            settled(self, 1, 1)  # a larger model spends more: see `spending`
 
     def _check_robust(self) -> None:
         self.refuse_robust(masked=self.masks_clients)
@@ -169,6 +178,18 @@ class ServerGraphConfig(StudyConfig):
                 "servers, more clients, or sample=0"
             )
         return ""
+
+    def pace(self, parameters: int) -> float:
+        """Return mu: what is set, or with ``auto`` 1 / L of so many parameters, intercept included.
+
+        The mean of squared standardised features is 1 each, so the Hessian's largest eigenvalue is
+        at most their number: L = M / 4 + rho for the logistic loss (also taken for losses of one's
+        own), M + rho for least squares. Gradient descent with 1 / L does not diverge.
+        """
+        if not self.is_auto("step"):
+            return self.step
+        steepest = 1.0 if self.loss == "least-squares" else 0.25
+        return 1.0 / (steepest * parameters + self.ridge)
 
     @property
     def divides_by_rounds(self) -> bool:

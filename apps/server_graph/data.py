@@ -21,7 +21,7 @@ part: a cell that is no number counts as 0 and labels go by their sign, which th
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from apps.common.assignment import dealt_server, given_number
 from apps.common.node import Node
+from apps.common.own_data.scaling import Scaling
 from apps.common.seeds import generator
 from apps.common.tables import DataError, read_table, read_tolerantly
 
@@ -57,12 +58,19 @@ class Samples:
     y : (n,) targets, as the loss wants them
     columns : d names of features
     source : the file, for error messages
+    scaling : by which X and y were standardised; X has a column of ones more then
     """
 
     X: Array
     y: Array
     columns: tuple[str, ...]
     source: str
+    scaling: Scaling | None = None
+
+    def standardised(self, scaling: Scaling, numbers: bool) -> Samples:
+        """Return the samples mapped record by record, with an intercept; targets if numbers."""
+        y = scaling.apply_target(self.y) if numbers else self.y
+        return replace(self, X=scaling.apply(self.X), y=y, scaling=scaling)
 
 
 def synthetic_table(config: ServerGraphConfig, seed: int, partition: int) -> Samples:

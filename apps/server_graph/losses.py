@@ -152,7 +152,8 @@ def checked_labels(y: Array, source: str) -> Array:
     if wrong.size:
         raise DataError(
             f"{source}: row {wrong[0] + 1}, y is {y[wrong[0]]:g} ({wrong.size} such rows); the "
-            "logistic loss needs labels -1 and 1, or 0 and 1"
+            "logistic loss needs labels -1 and 1, or 0 and 1. For targets that are numbers set "
+            "loss=least-squares, in cluster-admm loss=ridge"
         )
     zeros = int(np.count_nonzero(y == 0.0))
     if zeros and np.any(y == -1.0):

@@ -31,6 +31,9 @@ end where a client drops out; devices refuse more.
 their places alone (`apps.common.evaluation.holding`). The score of a public model is a noisy sum of
 terms between 0 and 1, of sensitivity 1, for which a tenth of the budget (in zero-concentrated
 terms) is kept.
+
+**The common scale** of features (``standardise``) is another noisy sum before the first round, of
+counts by octave (`apps.common.own_data.units`), for which as much is kept.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ from .problem import clip_rows
 Array = NDArray[np.float64]
 
 GRADIENTS, SCORE = "clipped gradients", "the score of held-out samples"  # what is released
-SCORE_SHARE = 0.1
+SCORE_SHARE = UNITS_SHARE = 0.1
 SCORE_RELEASES = 2
 
 
@@ -85,6 +88,7 @@ class Terms:
     batch : expected, 0 is all
     clip : C
     held_out : share of the samples that are kept for the score
+    units : whether a noisy sum finds the scale of features
     """
 
     epsilon: float
@@ -93,12 +97,14 @@ class Terms:
     batch: int
     clip: float
     held_out: float
+    units: bool = False
 
     @classmethod
     def of(cls, config: ServerGraphConfig) -> Terms:
         """Return the terms of a run."""
         c = config
-        return cls(c.epsilon, c.delta, c.rounds, c.batch, c.bound, c.held_out)
+        noisy = c.units() == "noisy"
+        return cls(c.epsilon, c.delta, c.rounds, c.batch, c.bound, c.held_out, noisy)
 
     @property
     def releases(self) -> int:
@@ -110,6 +116,11 @@ class Terms:
         """Sensitivity over noise of one release of the score."""
         rho = SCORE_SHARE * zcdp_rho(self.epsilon, self.delta)
         return math.sqrt(2.0 * rho / SCORE_RELEASES)
+
+    @property
+    def units_ratio(self) -> float:
+        """Sensitivity over noise of the one release that finds the scale of features."""
+        return math.sqrt(2.0 * UNITS_SHARE * zcdp_rho(self.epsilon, self.delta))
 
     def kept_back(self, samples: int) -> int:
         """Return how many of a client's samples are held out."""
@@ -125,8 +136,8 @@ class Terms:
 
     def ratio(self, samples: int) -> float:
         """Return r_k: the largest ratio at which all releases spend epsilon at most."""
-        scored = self.held_out > 0.0
-        rho = SCORE_SHARE * zcdp_rho(self.epsilon, self.delta) if scored else 0.0
+        share = SCORE_SHARE * (self.held_out > 0.0) + UNITS_SHARE * self.units
+        rho = share * zcdp_rho(self.epsilon, self.delta) if share else 0.0
         sampling = self.rates(samples).sampling
         return _training_ratio(self.epsilon, self.delta, self.releases, sampling, rho)
 

@@ -58,12 +58,15 @@ insists on where its owner requires privacy.
 
 What enrolment tells the server, whatever ``privacy`` is: the client's name, its place in the order,
 whether it is simulated, the number of its samples, the names of its features, and its server. None
-of these is noised; the number of samples is public.
+of these is noised; the number of samples is public. With ``standardise`` and neither noise nor
+masks it tells the count, means and squared deviations of the client's columns as well.
 
 ``masked`` claims no epsilon: see `privacy.servers.masks` for who learns what.
 """
 
 from __future__ import annotations
+
+from apps.common.own_data.scaling import told_at_enrolment
 
 from .config import ServerGraphConfig
 from .spending import paper_epsilon, settled, sound_epsilon
@@ -132,7 +135,7 @@ def statement(
         f"others find what it sent; {_KEPT.get(config.method, '')}a client that is re-homed, who "
         "is a client of two servers then; the gaps of floating-point noise.",
         "secure_aggregation": masked,
-        "enrolment": ENROLMENT,
+        "enrolment": ENROLMENT + told_at_enrolment(config, apart),
     }
 
 

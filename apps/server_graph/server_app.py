@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from apps.common.own_data.standardising import standardise, tell
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
 from apps.common.seeds import generator
@@ -79,8 +81,12 @@ def _enrolled(
     # The seed may make noise only where there is nobody to protect.
     simulated = result.engine in _SIMULATORS and all(client.simulated for client in clients)
     noise.decide(simulated)
+    loss = loss_by_name(config.loss)
+    numbers = getattr(loss, "targets", "labels") == "numbers"
+    standardise(strategy, config, result, clients, numbers=numbers, ask=strategy.ask_units)
+    strategy.first_model = start(loss, strategy.parameters(clients))
+    _tell_step(config, result, strategy)
     if isinstance(strategy, NoisySums):
-        strategy.first_model = start(loss_by_name(config.loss), len(clients[0].variables))
         for note in sum_warnings(config, clients, strategy.first_model.size):
             log.warning(note)
             result.notes.append(note)
@@ -89,7 +95,6 @@ def _enrolled(
     apart = strategy.alone is not None
     if not simulated and not apart:
         strategy.epsilons = lambda server_round, size: {}  # of one process none is true
-    strategy.first_model = start(loss_by_name(config.loss), len(clients[0].variables))
     graph = strategy.servers.topology
     releases = releases_in(config, graph)
     result.notes += chosen(config, strategy.first_model.size, releases)
@@ -97,6 +102,18 @@ def _enrolled(
         log.warning(note)
         result.notes.append(note)
     log.info("servers: %s", graph.describe())
+
+
+def _tell_step(config: ServerGraphConfig, result: RunResult, strategy: ServerGraph) -> None:
+    """Choose the step, and say so, where it is left to the study."""
+    if not config.is_auto("step"):
+        return
+    size = strategy.first_model.size
+    step = config.pace(size)
+    if isinstance(strategy, NoisySums):
+        strategy.sums = replace(strategy.sums, step=step)
+    more = "" if strategy.intercept else "; features are not standardised, and it may not fit them"
+    tell(result, f"step={step:.3g} (auto: {size} parameters, loss {config.loss}{more})")
 
 
 def _ledger(config: ServerGraphConfig, strategy: ServerGraph, simulated: bool) -> dict[str, Any]:
@@ -136,6 +153,7 @@ def _fill(result: RunResult, config: ServerGraphConfig, seed: int, strategy: Ser
         "combination": np.array(graph.weights),
         "homes": strategy.homes_in(last),
         "alive": strategy.running(last),
+        **strategy.beside,
     }
     truth = truth_of(config, seed, strategy)
     if truth is not None:
@@ -149,3 +167,5 @@ def _fill(result: RunResult, config: ServerGraphConfig, seed: int, strategy: Ser
     for name in ("epsilon-paper", "epsilon-sound"):
         if name in rows[-1]:
             result.headline[name] = rows[-1][name]
+    if config.is_auto("step"):
+        result.headline["step"] = config.pace(strategy.first_model.size)

@@ -124,7 +124,7 @@ def _open_round(
     chosen = np.array(strategy.participants(server_round), dtype=np.intp)
     begin = strategy.models[strategy.homes_in(server_round)[chosen]]
     rows, loss = data.rows(server_round, chosen), loss_by_name(config.loss)
-    terms = config.step, config.ridge, config.clip
+    terms = config.pace(config.features), config.ridge, config.clip
     models = local_steps(loss, begin, data.X, data.y, *terms, rows, chosen)
     models = clipped_rows(models, begin, config.norm_bound)
     return strategy.update(server_round, dict(zip(chosen.tolist(), models, strict=True)))

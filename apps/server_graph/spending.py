@@ -55,13 +55,15 @@ def sound_epsilon(
 
 @lru_cache(maxsize=64)
 def settled(config: ServerGraphConfig, size: int, releases: int) -> ServerGraphConfig:
-    """Return the settings with a number for sigma; see `sound_epsilon` for the arguments.
+    """Return the settings with numbers for step and sigma; see `sound_epsilon` for the arguments.
 
     Raises
     ------
     ConfigError
         For a sigma that is given and with which all rounds spend more than epsilon.
     """
+    if config.is_auto("step"):
+        config = replace(config, step=config.pace(size))
     if config.privacy == "none" or config.sums or config.method not in ("hybrid", "iid"):
         return replace(config, sigma=DEFAULT_SIGMA) if config.is_auto("sigma") else config
     needed = _sigma_for(config, size, releases)

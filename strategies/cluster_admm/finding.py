@@ -88,7 +88,7 @@ class ClusterFinding(ClusterAdmm):
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client with its server; all in one cluster."""
-        self.size = len(clients[0].variables)
+        self.size = self.parameters(clients)
         self.homes = placed(clients, "server", self.task.topology.servers)
         self.set_up(self.task.clusters)
 
@@ -215,7 +215,9 @@ class ClusterFinding(ClusterAdmm):
         order = {"order": ConfigRecord({"held_out": held_out})} if held_out else {}
         messages = {
             client: Message(
-                RecordDict({"arrays": wire.record({"models": models[client]}), **order}),
+                RecordDict(
+                    {"arrays": wire.record({"models": models[client], **self.beside}), **order}
+                ),
                 known.node_id,
                 "query.losses",
                 group_id=str(server_round),

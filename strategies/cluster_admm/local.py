@@ -36,7 +36,7 @@ class ClientsAlone(ClusterAdmm):
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client for itself."""
-        count, self.size = len(clients), len(clients[0].variables)
+        count, self.size = len(clients), self.parameters(clients)
         self.homes = np.arange(count, dtype=np.intp)
         self.groups = np.zeros(count, dtype=np.intp)
         self.set_up(1)
@@ -53,7 +53,7 @@ class ClientsAlone(ClusterAdmm):
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return the order for argmin f_k."""
-        arrays = wire.record({"v": np.zeros(self.models.shape[2])})
+        arrays = wire.record({"v": np.zeros(self.models.shape[2]), **self.beside})
         order = ConfigRecord({"round": server_round, "rho": _RHO, "share": 1.0})
         return RecordDict({"arrays": arrays, "order": order})
 

@@ -113,7 +113,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client with its server and its cluster."""
-        self.size = len(clients[0].variables)
+        self.size = self.parameters(clients)
         self.homes = self._homes(clients)
         self.groups = placed(clients, "cluster", self.task.clusters)
         self.set_up(self.task.clusters)
@@ -246,7 +246,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return v_k, rho and the client's share of the regulariser."""
-        arrays = wire.record({"v": self.target(client)})
+        arrays = wire.record({"v": self.target(client), **self.beside})
         order = ConfigRecord({"round": self.iteration(server_round), "rho": self.task.rho})
         order["share"] = self.share(client)
         if self.held_out:

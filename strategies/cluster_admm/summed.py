@@ -56,6 +56,7 @@ class SumTask:
     score : from the sum over so many held-out samples, its noise and Y, the score and its error;
         None where no samples are held out
     shapes : of the sums ``scales`` and ``score``
+    units : layout of the sum that tells the units of so many features; None where none is asked for
     """
 
     topology: Topology
@@ -66,11 +67,13 @@ class SumTask:
     scales: Callable[[Array, float], tuple[float | None, float | None]] | None = None
     score: Callable[[Array, int, float], tuple[float, float]] | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    units: Callable[[int], Mapping[str, tuple[int, ...]]] | None = None
 
     @property
     def asks(self) -> list[str]:
         """What every exchange asks for, in order."""
-        first = ["scales"] if self.scales is not None else []
+        first = ["units"] if self.units is not None else []
+        first += ["scales"] if self.scales is not None else []
         last = ["score"] if self.score is not None else []
         return [*first, *["moments"] * self.exchanges, *last]
 
@@ -93,10 +96,12 @@ class SummedClusters(OneSum):
         super().__init__(*args, **kwargs)
         self.task = task
         self.ask, self.cut_short = "moments", False
+        # Called with the sum of counts of features' sizes and its noise; sets `beside`.
+        self.on_units: Callable[[Array, float], None] = lambda total, noise: None
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client with its server and its cluster."""
-        task, self.size = self.task, len(clients[0].variables)
+        task, self.size = self.task, self.parameters(clients)
         self.homes = placed(clients, "server", task.topology.servers)
         self.groups = placed(clients, "cluster", task.clusters)
         self._start(task.bounds)
@@ -121,6 +126,8 @@ class SummedClusters(OneSum):
 
     def layout(self) -> dict[str, tuple[int, ...]]:
         """Return what clients add to the sum in hand."""
+        if self.ask == "units" and self.task.units is not None:
+            return dict(self.task.units(len(self.clients[0].variables)))
         if self.ask != "moments":
             return {self.ask: self.task.shapes[self.ask]}
         clusters, size = self.releases.models.shape
@@ -138,7 +145,8 @@ class SummedClusters(OneSum):
         if self.ask == "moments":
             order["length"], order["width"] = self.bounds.length, releases.width
             order["weight"], order["whole"] = releases.weight, releases.taken == 0
-        return RecordDict({"arrays": wire.record({"models": releases.models}), "order": order})
+        arrays = wire.record({"models": releases.models, **self.beside})
+        return RecordDict({"arrays": arrays, "order": order})
 
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Gather one sum; where a later one fails, stay with the models of those before."""
@@ -164,6 +172,10 @@ class SummedClusters(OneSum):
         present = np.array(clients, dtype=np.intp)
         held = [self.clients[c].count for c in clients]
         taught = np.array([self.task.taught(count) for count in held], dtype=np.float64)
+        if self.ask == "units":
+            (places,) = total.values()
+            self.on_units(places, self.noise)
+            return {"change": 1.0}
         if self.ask == "scales":
             return self._scale(total["scales"])
         if self.ask == "score":
@@ -218,7 +230,7 @@ class SummedClusters(OneSum):
 
     def public_record(self) -> RecordDict:
         """Return the models, and how strongly to lean on them."""
-        arrays = {"models": self.releases.models, "pulls": self.pulls}
+        arrays = {"models": self.releases.models, "pulls": self.pulls, **self.beside}
         return RecordDict({"arrays": wire.record(arrays)})
 
     def take_personal(self, client: int, content: RecordDict) -> None:

@@ -8,7 +8,9 @@ A strategy for a new study subclasses `StudyStrategy` and writes five small meth
     update(round, replies)       the update rule; returns the round's metrics
     state() / restore(...)       the arrays a checkpoint must hold
 
-and, for ``norm-bound`` (see `robust`), `bounded_part`, `with_part` and `forget`.
+and, for ``norm-bound`` (see `robust`), `bounded_part`, `with_part` and `forget`. Where clients map
+their records before they learn from them, `beside` holds what they need for it: arrays that are the
+same for all and go with every model; ``find_beside`` finds them before the first round.
 
 The rest is here: one query round to enrol clients, one message a client and round, replies matched
 by message, clients that fail or answer nonsense named and passed over, those that are out of range
@@ -54,6 +56,7 @@ Vector = NDArray[np.float64]
 
 _ROUNDS_TO_COME_BACK = 3
 _PATIENCE_OUT_OF_RANGE = 3
+_BESIDE = "beside."  # in checkpoints
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,11 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.evaluated: set[int] = set()
         # Called when nothing stands against the run any more, a checkpoint to go on from included.
         self.on_ready: Callable[[], None] = lambda: None
+        # Goes beside every model that clients are sent; a checkpoint has it too.
+        self.beside: dict[str, Vector] = {}
+        # Whether models have one parameter more than there are variables.
+        self.intercept = False
+        self.find_beside: Callable[[Grid], None] = lambda grid: None
         self.progress = _Progress()
         # Of a graph of servers, where this one is alone.
         self.network = Member()
@@ -203,6 +211,10 @@ class StudyStrategy(Strategy, Generic[Reply]):
         """Return a number that clients share whose replies are summed together."""
         return 0
 
+    def parameters(self, clients: Sequence[Client]) -> int:
+        """Return the number of a linear model's parameters."""
+        return len(clients[0].variables) + int(self.intercept)
+
     # --- the run -----------------------------------------------------------------------------
 
     def run(self, grid: Grid, *, resume: bool = False) -> None:
@@ -219,6 +231,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
             first = snapshot.server_round + 1
             log.info("resumed after round %d", snapshot.server_round)
         self.on_ready()
+        if snapshot is None:
+            self.find_beside(grid)
         server_round = first = self._meet(grid, first)
         for client in self._late:
             self._presence.place(client, first)
@@ -484,7 +498,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
             "clients": [vars(client) for client in self.clients],
             "ledger": self.ledger.state_dict(),
         }
-        return Snapshot(server_round, self.state(), facts)
+        beside = {f"{_BESIDE}{name}": array for name, array in self.beside.items()}
+        return Snapshot(server_round, {**self.state(), **beside}, facts)
 
     def _restore(self, snapshot: Snapshot) -> None:
         before = [Client(**entry) for entry in snapshot.facts["clients"]]
@@ -495,7 +510,9 @@ class StudyStrategy(Strategy, Generic[Reply]):
             client.left_out, client.joined = old.left_out, old.joined
         self.progress = _Progress(**snapshot.facts["progress"])
         self.ledger.load_state_dict(snapshot.facts["ledger"])
-        self.restore(snapshot.arrays)
+        kept = {name for name in snapshot.arrays if name.startswith(_BESIDE)}
+        self.beside = {name[len(_BESIDE) :]: snapshot.arrays[name] for name in sorted(kept)}
+        self.restore({n: array for n, array in snapshot.arrays.items() if n not in kept})
         # A resumed run may be given a stricter tolerance or more rounds.
         if self.progress.converged and self.progress.rows:
             self.progress.converged = self.settled(self.progress.rows[-1])

@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from .exchange import OFFLINE, Answers, content_bytes
 from .nodes import OnlineNode, online
-from .wire import BadReply
+from .wire import MOMENTS, BadReply
 
 log = logging.getLogger("trellis.strategy")
 
@@ -34,6 +34,7 @@ _FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
 _FOR_OTHERS = 10.0
 # Seconds between two lines that say for whom the run waits.
 TELL_EVERY = 5.0
+_LARGEST = 1e140  # number that a client may tell of its columns
 
 
 class StudyError(RuntimeError):
@@ -52,6 +53,7 @@ class Client:
     classes its labels are of, where a study has them. ``strikes`` counts its replies beyond the
     norm bound running, ``out_of_range`` all of them; ``left_out`` is the round in which it was left
     out for good, 0 while it takes part; ``joined`` the first round of one that came late.
+    ``moments`` are the count, means and squared deviations of its columns, where it tells them.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Client:
     own: str = ""
     registered: bool = False
     joined: int = 0
+    moments: list[list[float]] = field(default_factory=list)
 
 
 @dataclass
@@ -375,8 +378,23 @@ def _read(content: RecordDict, node: OnlineNode) -> Client:
         if isinstance(value, bool) or not isinstance(value, int):
             raise BadReply(f"{key} {value!r} must be a whole number")
     names = [str(variable) for variable in variables]
-    known = {"own": name, "registered": bool(node.name)}
+    known = {"own": name, "registered": bool(node.name), "moments": _moments(record)}
     return Client(node.called(name), partition, count, names, node.id, **kind, **places, **known)  # type: ignore[arg-type]
+
+
+def _moments(record: ConfigRecord) -> list[list[float]]:
+    """Return the moments that a client tells of its columns; nothing where it tells none."""
+    told = [record.get(f"moments-{name}") for name in MOMENTS]
+    if all(part is None for part in told):
+        return []
+    found = [[float(n) for n in part] if isinstance(part, list) else [] for part in told]
+    count, means, spreads = found
+    whole = len(count) == 1 and bool(means) and len(means) == len(spreads)
+    # So put that nothing of it is true of what is no number.
+    finite = all(abs(number) <= _LARGEST for part in found for number in part)
+    if not (whole and finite and count[0] >= 1.0 and min(spreads) >= 0.0):
+        raise BadReply("count, means and squared deviations of its columns are no such numbers")
+    return found
 
 
 def _say_both_names(clients: Sequence[Client]) -> None:

@@ -23,6 +23,8 @@ RecordType = ArrayRecord | ConfigRecord | MetricRecord
 
 _STYPE = "numpy.ndarray"
 _MAGIC = b"\x93NUMPY"
+# What a client may tell of its columns at enrolment (``moments-count`` and so on).
+MOMENTS = ("count", "means", "spreads")
 _LARGEST_ENTRY = 1e100  # beyond this a sum of squares overflows
 
 

@@ -70,6 +70,7 @@ class PrecisionTask:
     screening : find blocks first
     dtype : of the numbers on the wire
     one_exchange : ask for all of every S_i once, and for nothing more
+    chosen_later : whether lambda1 and lambda2 are set when clients have enrolled
     """
 
     penalty: str
@@ -82,6 +83,7 @@ class PrecisionTask:
     screening: bool = True
     dtype: str = "float64"
     one_exchange: bool = False
+    chosen_later: bool = False
 
     def most_rounds(self) -> int:
         """Return how many rounds a run may take in all."""
@@ -142,13 +144,18 @@ class JointPrecision(StudyStrategy[Reply]):
         """Return the screening question, for weights w_i as far from 1 as they often are."""
         if self.rehearsal is None or not self._screens():
             return None
+        if self.task.chosen_later and self._is_cut:
+            return None
         return screening_order(1, self._cut(_HEAVIEST))
 
     def _cut(self, weight: float) -> float:
         """Return the size below which entries of S_i do not matter."""
+        return self.task.lambda1 / weight if self._is_cut else 0.0
+
+    @property
+    def _is_cut(self) -> bool:
         # A fused pair needs all clients' entries once one of them is large.
-        some = self.task.penalty == "group" and not self.task.one_exchange
-        return self.task.lambda1 / weight if some else 0.0
+        return self.task.penalty == "group" and not self.task.one_exchange
 
     def _set_up(self, blocks: Blocks, largest: float) -> None:
         """Lay out the problem on these blocks, its path starting at ``largest``."""

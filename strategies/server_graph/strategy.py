@@ -40,7 +40,8 @@ from privacy.secagg.graph import FEWEST
 from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError, StudyStrategy
 from strategies.core.exchange import Answers
-from strategies.core.secure import SecureSum
+from strategies.core.secure import NoSum, SecureAnswers, SecureSum
+from strategies.core.sums import noise_in
 from strategies.network.member import GraphMember
 from strategies.topology.clients import drawn_by_server
 from strategies.topology.graph import Topology
@@ -122,7 +123,7 @@ class ServerGraph(StudyStrategy[Vector]):
         """Start all servers at zero, and give every client its server."""
         count = self.servers.topology.servers
         if not self.first_model.size:
-            self.first_model = np.zeros(len(clients[0].variables))
+            self.first_model = np.zeros(self.parameters(clients))
         if self._deviation is not None:
             for party in self._exchange:
                 party.use_noise(self._deviation(self.first_model.size))
@@ -222,7 +223,7 @@ class ServerGraph(StudyStrategy[Vector]):
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return the model of the client's server."""
         server = self.homes_in(server_round)[client]
-        arrays = wire.record({"model": self.models[server]})
+        arrays = wire.record({"model": self.models[server], **self.beside})
         return RecordDict({"arrays": arrays, "order": ConfigRecord({"round": server_round})})
 
     def read_reply(self, client: int, content: RecordDict) -> Vector:
@@ -290,6 +291,41 @@ class ServerGraph(StudyStrategy[Vector]):
             grown = f" The models have grown to {largest:.3g}; lower step." if largest > 1e6 else ""
             raise StudyError(f"round {server_round}: no server has a sum.{grown} {reasons}")
         return self._row(answers, survivors, self._combine(server_round, sums, counts))
+
+    # --- before the rounds -------------------------------------------------------------------
+
+    def units_order(self) -> ConfigRecord:
+        """Return the order for sums that tell the units of features."""
+        return ConfigRecord({"round": 0, "units": True})
+
+    def ask_units(
+        self, grid: Grid, layout: Mapping[str, tuple[int, ...]]
+    ) -> tuple[dict[str, NDArray[np.float64]], float]:
+        """Return one secure sum over the clients of all servers, and the noise in it."""
+        found = self.sum_over_all(grid, RecordDict({"order": self.units_order()}), layout)
+        return found.total, noise_in(found)
+
+    def sum_over_all(
+        self, grid: Grid, content: RecordDict, layout: Mapping[str, tuple[int, ...]]
+    ) -> SecureAnswers:
+        """Gather one secure sum over the clients of all servers, who are all sent the same."""
+        assert self._secure is not None
+        asked = {client: RecordDict(dict(content)) for client in range(len(self.clients))}
+        last = self.current_round
+        try:
+            found = self._secure.gather(
+                *(grid, asked, self.clients, last, self.plan.timeout), layout=layout
+            )
+        except NoSum as error:
+            self.enter(last, error.found)
+            raise
+        self.enter(last, found)
+        self.progress.bytes_up += found.bytes_up
+        self.progress.bytes_down += found.bytes_down
+        return found
+
+    def enter(self, server_round: int, found: SecureAnswers) -> None:
+        """Enter what was released for a sum; without noise nothing is counted."""
 
     def _asked_by_server(self, server_round: int) -> dict[int, list[int]]:
         """Return the clients asked in a round, by server; refuse too few for a secure sum."""

@@ -197,28 +197,25 @@ class NoisySums(ServerGraph):
 
     def score(self, grid: Grid) -> SecureAnswers:
         """Return the noisy sum of all clients' scores of the kept centroid."""
-        assert self._secure is not None
         last = self.current_round
         content = RecordDict(
             {
-                "arrays": wire.record({"model": self.result_centroid()}),
+                "arrays": wire.record({"model": self.result_centroid(), **self.beside}),
                 "order": ConfigRecord(
                     {"round": last, "score": True, "settings": self.sums.settings}
                 ),
             }
         )
-        asked = {client: RecordDict(dict(content)) for client in range(len(self.clients))}
-        found = self._secure.gather(
-            *(grid, asked, self.clients, last, self.plan.timeout), layout={"terms": (1,)}
-        )
-        self.enter(last, found)
-        self.progress.bytes_up += found.bytes_up
-        self.progress.bytes_down += found.bytes_down
-        return found
+        return self.sum_over_all(grid, content, {"terms": (1,)})
+
+    def units_order(self) -> ConfigRecord:
+        """Return the order for counts that tell the units of features."""
+        return ConfigRecord({"round": 0, "units": True, "settings": self.sums.settings})
 
     def deliver(self, grid: Grid) -> None:
         """Send every client the private model; take simulated clients' own models."""
-        public = RecordDict({"arrays": wire.record({"model": self.result_centroid()})})
+        arrays = {"model": self.result_centroid(), **self.beside}
+        public = RecordDict({"arrays": wire.record(arrays)})
         deliver(self, grid, public, self._take_own)
 
     def _take_own(self, client: int, content: RecordDict) -> None:

@@ -108,7 +108,8 @@ def test_devices_tell_the_same_numbers_without_privacy(study, tmp_path):
         {"data-path": str(path), "state-path": str(tmp_path / path.stem), "partition-id": k}
         for k, path in enumerate(sorted((tmp_path / "data").iterdir()))
     ]
-    config = make_run_config(study, settings) | {"out": str(tmp_path / "out")}
+    # What was chosen for the files is told to the devices.
+    config = make_run_config(study, simulated.config) | {"out": str(tmp_path / "out")}
     run_local(apps.server_app, apps.client_app, nodes, config)
     assert RunResult.load(tmp_path / "out").scores == simulated.scores
 

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from apps.cluster_admm.problem import mean_losses, signed_labels
 from apps.cluster_admm.steps import alone
-from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
+from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores
+from apps.common.own_data.scaling import Scaling
 from apps.common.private.personal import Personal
 from apps.server_graph.data import Samples
+from apps.server_graph.owner.result import raw_model, scores_in_units
 
 if TYPE_CHECKING:
     from apps.common.results import RunResult
@@ -29,9 +31,10 @@ Rows = NDArray[np.bool_]
 TARGETS = {"ridge": "numbers", "logistic": "labels"}
 
 
-def description(loss: str) -> dict[str, Any]:
+def description(loss: str, scaling: Scaling | None = None) -> dict[str, Any]:
     """Return what ``trellis device predict`` needs to know of the model."""
-    kind = {"kind": "linear", "array": "model", "coefficients": "model"}
+    kind = {"kind": "linear", "array": "model"}
+    kind["coefficients"] = "model" if scaling is None else "coefficients"
     return {**kind, "loss": loss, "targets": TARGETS[loss]}
 
 
@@ -62,7 +65,7 @@ def held_out_scores(
         values = Z @ model
         guess = values if loss == "ridge" else np.where(values >= 0.0, 1.0, -1.0)
         found[name] = Predicted(guess, float(mean_losses(loss, model[None], Z, z)[0]), values)
-    return model_scores(TARGETS[loss], y, z, found)
+    return scores_in_units(TARGETS[loss], y, z, found, samples.scaling)
 
 
 def from_server(
@@ -75,11 +78,11 @@ def from_server(
 
     learned = float(np.count_nonzero(~held))
     return Personal(
-        {"model": model, "cluster": np.array(cluster)},
+        {"model": model, "cluster": np.array(cluster), **raw_model(model, samples.scaling)},
         variables=samples.columns,
         summary={"cluster": float(cluster), "samples learned from": learned},
-        words=in_words(loss, samples.X.shape[1], "that of this device's cluster, at its server"),
-        model=description(loss),
+        words=in_words(loss, len(samples.columns), "that of this device's cluster, at its server"),
+        model=description(loss, samples.scaling),
         scores=scores if held.any() else None,
         made_here=False,
     )

@@ -6,6 +6,7 @@ ratio of one release that spends all of (epsilon, delta),
     one for scales           r^2 = R^2 / 10, where clips are to be found
     T that teach             r^2 = R^2 rest / T each
     one that scores          r^2 = R^2 / 10, where samples are held out
+    one for units            r^2 = R^2 / 10, where the scale of features is to be found
 
 so that the whole run spends epsilon at most, whatever a server does: a device makes no more sums
 than that, of each kind.
@@ -30,9 +31,15 @@ def scales_ratio(config: ClusterAdmmConfig) -> float:
     return ratio_for(config.epsilon, config.delta) * math.sqrt(PART)
 
 
+def units_ratio(config: ClusterAdmmConfig) -> float:
+    """Return the ratio of the sum that finds the scale of features."""
+    return ratio_for(config.epsilon, config.delta) * math.sqrt(PART)
+
+
 def teaching_ratio(config: ClusterAdmmConfig) -> float:
     """Return the ratio of every sum that teaches."""
-    rest = 1.0 - PART * (bool(config.held_out) + bool(config.find_clips))
+    others = bool(config.held_out), bool(config.find_clips), config.units() == "noisy"
+    rest = 1.0 - PART * sum(others)
     return ratio_for(config.epsilon, config.delta) * math.sqrt(rest / config.exchange_count)
 
 

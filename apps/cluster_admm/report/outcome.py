@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from apps.common.own_data.scaling import parameter_names
 from apps.common.results import RunResult
 from apps.pages.network import known_servers
 
@@ -75,7 +76,7 @@ class Outcome:
             *_truth(arrays, homes.size, size),
             _names(named, servers, "server-"),
             _names([str(c.get("name", "")) for c in result.clients], homes.size, "client-"),
-            _names(result.variables, size, "w"),
+            parameter_names(result.variables, size) or [f"w{i}" for i in range(size)],
         )
 
     @property

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from apps.common.own_data.choosing import FEWEST, Chosen, choose_places
 from apps.common.settings import ConfigError, StudyConfig, config_class
-
-_FEWEST = 3  # clients of a secure sum
-_SMALL = 4  # servers that are all connected, where nobody names a graph
 
 
 @dataclass
@@ -59,9 +57,10 @@ class _Fitter:
         self, study: str, given: Mapping[str, Any], devices: Mapping[str, Mapping[str, Any]]
     ) -> None:
         self.kind = config_class(study)
-        self.defaults = self.kind().settings()
+        self.chosen = Chosen(self.kind, dict(given))
+        self.defaults = self.chosen.defaults
         self.given, self.devices = given, devices
-        self.fitted = Fitted(dict(given))
+        self.fitted = Fitted(self.chosen.settings, self.chosen.reasons)
         self.problems: list[str] = []
 
     def refuse_unknown(self) -> None:
@@ -76,42 +75,18 @@ class _Fitter:
 
     def choose(self) -> None:
         """Choose what was left open."""
-        count = len(self.devices)
-        self._default("clients", count, "all devices")
-        if "servers" in self.defaults:
-            self._choose_servers()
-        if "clusters" in self.defaults:
-            self._choose_clusters()
+        self.chosen.take("clients", len(self.devices), "all devices")
+        choose_places(self.chosen, list(self.devices.values()), "every node config")
         if strict := self._strict():
-            self._default("privacy", "sound", f"{strict[0]} allows nothing else")
-
-    def _choose_servers(self) -> None:
-        placed = [node["server"] for node in self.devices.values() if "server" in node]
-        if placed and len(placed) == len(self.devices):
-            self._default("servers", max(map(int, placed)) + 1, "as the devices say")
-        else:
-            clients = self._number("clients", len(self.devices))
-            most = self._number("servers", int(self.defaults["servers"]), default_only=True)
-            servers = max(1, min(most, clients // _FEWEST))
-            self._default("servers", servers, f"{_FEWEST} clients at least for each")
-        if 1 < self._number("servers", 1) <= _SMALL:
-            self._default("topology", "complete", "few servers")
-
-    def _choose_clusters(self) -> None:
-        placed = [node["cluster"] for node in self.devices.values() if "cluster" in node]
-        if placed and len(placed) == len(self.devices):
-            self._default("clusters", str(max(map(int, placed)) + 1), "as the devices say")
-        else:
-            why = "no cluster in the node configs; clusters=auto:2 would find two"
-            self._default("clusters", "1", why)
+            self.chosen.take("privacy", "sound", f"{strict[0]} allows nothing else")
 
     def check(self) -> None:
         """Name what does not fit the devices, then what does not fit together."""
         count = len(self.devices)
-        clients = self._number("clients", count)
+        clients = self.chosen.number("clients", count)
         if clients > count:
             self.problems.append(f"clients={clients}: there are {count} devices")
-        servers = self._number("servers", 1) if "servers" in self.defaults else 1
+        servers = self.chosen.number("servers", 1) if "servers" in self.defaults else 1
         if servers > clients:
             self.problems.append(
                 f"servers={servers}: more than clients={clients}; every server needs one at least"
@@ -137,12 +112,12 @@ class _Fitter:
     def _check_sums(self, config: StudyConfig, servers: int, clients: int) -> None:
         if not getattr(config, "masks_clients", False) or config.method == "fedavg":
             return
-        if 0 < clients // max(servers, 1) < _FEWEST:
+        if 0 < clients // max(servers, 1) < FEWEST:
             self.problems.append(
                 f"servers={servers}: {clients} clients leave a server with "
-                f"{clients // servers}, and a secure sum needs {_FEWEST}; use servers="
-                f"{max(1, clients // _FEWEST)}"
-                + ("" if clients >= _FEWEST else " and method=none with secure-aggregation=off")
+                f"{clients // servers}, and a secure sum needs {FEWEST}; use servers="
+                f"{max(1, clients // FEWEST)}"
+                + ("" if clients >= FEWEST else " and method=none with secure-aggregation=off")
             )
 
     def _check_clusters(self, config: StudyConfig) -> None:
@@ -184,17 +159,3 @@ class _Fitter:
             except ValueError:
                 continue  # told by the check
         return found
-
-    def _default(self, key: str, value: Any, why: str) -> None:
-        if key not in self.fitted.settings and value != self.defaults[key]:
-            self.fitted.settings[key] = value
-            self.fitted.chosen[key] = f"{key}={value} ({why})"
-
-    def _number(self, key: str, otherwise: int, *, default_only: bool = False) -> int:
-        found = self.fitted.settings.get(key, self.defaults[key])
-        if default_only:
-            found = self.defaults[key]
-        try:
-            return int(found)
-        except (TypeError, ValueError):
-            return otherwise  # building the config names it

@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from apps.common.own_data.scaling import public_scaling
 from apps.common.private.using import Predictions, Usable, new_table
+from apps.consensus_graph.data import own_units
 from apps.consensus_graph.private.personal import log_likelihood, with_faint
+from apps.consensus_graph.problem import Matrix, Vector
 
 
 def predict(kept: Usable, data: Any) -> Predictions:
@@ -24,7 +27,28 @@ def predict(kept: Usable, data: Any) -> Predictions:
     model = kept.about["model"]
     w = np.asarray(kept.arrays[model["array"]], dtype=np.float64)
     scale = float(kept.arrays[model["scale"]]) if "scale" in model else None
-    found = log_likelihood(with_faint(w), table.values, scale)
+    values, notes = table.values, list(table.notes)
+    if (units := _units(kept, values)) is not None:
+        values = (values - units[0]) / units[1]
+        notes.append("likelihoods are of rows in standardised units")
+    found = log_likelihood(with_faint(w), values, scale)
     rows, mean = [(float(value),) for value in found], float(np.mean(found))
-    notes = [*table.notes, f"mean log likelihood of these rows: {mean:.4g}"]
+    notes.append(f"mean log likelihood of these rows: {mean:.4g}")
     return Predictions(("log likelihood",), rows, notes, mean)
+
+
+def _units(kept: Usable, values: Matrix) -> tuple[Vector, Vector] | None:
+    """Return offsets and scales of the columns a graph was learned from; None for as they are.
+
+    A device knows its own. Of a run whose clients had units of their own nobody else does: the new
+    rows then have theirs.
+    """
+    if "column-scale" in kept.arrays:
+        return kept.arrays["column-offset"], kept.arrays["column-scale"]
+    model = kept.about["model"]
+    if model.get("units") == "own":
+        return own_units(values)
+    if model.get("units") == "public":
+        found = public_scaling(str(model["scales"]), kept.variables, numbers=False)
+        return found.offset, found.scale
+    return None

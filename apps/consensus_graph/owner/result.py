@@ -19,6 +19,7 @@ import numpy as np
 from apps.common.evaluation.measures import ALONE, THIS, Scores
 from apps.common.metrics import LOOSE_EDGE_THRESHOLD
 from apps.common.private.personal import Personal
+from apps.consensus_graph.config import ConsensusGraphConfig
 from apps.consensus_graph.private.personal import (
     best_scale,
     log_likelihood,
@@ -39,7 +40,10 @@ def run_model(result: RunResult) -> dict[str, Any]:
     """Return what a run has learned: every client's graph, and the consensus."""
     own = {"array": "weights", "per": "client"} if "weights" in result.arrays else {}
     shared = {} if result.config["method"] == "igl" else {"shared": "consensus"}
-    return {"kind": "graph", "array": "consensus", "per": "all", **own, **(shared if own else {})}
+    known = {"kind": "graph", "array": "consensus", "per": "all", **own, **(shared if own else {})}
+    config = ConsensusGraphConfig.from_settings(result.config)
+    units = {"units": config.units, "scales": config.scales} if config.units != "none" else {}
+    return {**known, **units}
 
 
 def scale_of(w: Vector, learning: Matrix) -> float:

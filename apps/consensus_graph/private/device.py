@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from flwr.app import Context, Message
 
@@ -10,7 +12,7 @@ from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal
 from apps.common.tables import Table
 from apps.consensus_graph.config import SCORE_SHARE, ConsensusGraphConfig
-from apps.consensus_graph.data import client_table
+from apps.consensus_graph.data import client_table, in_units
 from apps.consensus_graph.problem import Matrix, Vector, edge_count
 from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
 from privacy.accounting.events import PrivacyEvent
@@ -64,7 +66,7 @@ def check_budget(config: ConsensusGraphConfig, node: Node, policy: Policy) -> No
 
 def sum_of(message: Message, context: Context) -> Summands:
     """Return what this client adds to the noisy sum that the server asks for."""
-    config, table, learned, held = _read(context)
+    config, table, learned, held, _ = _read(context)
     learning = learned.values
     order = message.content.config_records["order"]
     server_round = int(order["round"])  # type: ignore[arg-type]
@@ -102,32 +104,34 @@ def own_graph(message: Message, context: Context) -> Personal:
     )
     from apps.consensus_graph.owner.result import in_words as of_a_graph
 
-    config, table, learned, held = _read(context)
+    config, table, learned, held, units = _read(context)
     learning = learned.values
     if not config.at_home:
         weights, shared = _sent(message, table, config.method != "igl")
-        return from_server(weights, shared, table.columns, learning, held, config.alpha)
+        found = from_server(weights, shared, table.columns, learning, held, config.alpha)
+        return replace(found, arrays={**found.arrays, **kept_units(units)})
     consensus, noise = (None, 0.0) if config.method == "igl" else _public(message, table)
-    found = personal_graph(learning, consensus, noise, config.alpha)
-    arrays: dict[str, Vector] = {"weights": found.weights, "alone": found.alone}
-    summary: dict[str, float | str] = {"signals": float(len(learning)), "beta": found.beta}
+    made = personal_graph(learning, consensus, noise, config.alpha)
+    arrays: dict[str, Vector] = {"weights": made.weights, "alone": made.alone}
+    summary: dict[str, float | str] = {"signals": float(len(learning)), "beta": made.beta}
     if consensus is not None:
         arrays["consensus"] = consensus
-        summary |= {"pull": found.pull, "gain": found.gain, "gamma": found.gamma}
-        summary["in words"] = in_words(found.pull, found.gain)
+        summary |= {"pull": made.pull, "gain": made.gain, "gamma": made.gamma}
+        summary["in words"] = in_words(made.pull, made.gain)
 
     def scores() -> Scores:
-        graphs = {THIS: found.weights, ALONE: found.alone}
+        graphs = {THIS: made.weights, ALONE: made.alone}
         return held_out_scores(graphs, learning, held)
 
     if not Node.of(context).simulated:  # what a simulated client sends stays as it is
-        arrays["scale"] = np.array(scale_of(found.weights, learning))
+        arrays["scale"] = np.array(scale_of(made.weights, learning))
+        arrays |= kept_units(units)
     return Personal(
         arrays,
-        found.weights,
+        made.weights,
         table.columns,
         summary,
-        words=of_a_graph(found.weights, table.columns, "your own"),
+        words=of_a_graph(made.weights, table.columns, "your own"),
         model=MODEL,
         scores=scores if len(held) else None,
     )
@@ -154,13 +158,24 @@ def _sent(message: Message, table: Table, shared: bool) -> tuple[Vector, Vector 
     return np.array(arrays["weights"]), np.array(arrays["consensus"]) if shared else None
 
 
-def _read(context: Context) -> tuple[ConsensusGraphConfig, Table, Table, Matrix]:
-    """Return settings, data, the part to learn from and the rest, if the owner allows the run."""
-    config = ConsensusGraphConfig.from_run_config(context.run_config)
+def kept_units(units: tuple[Vector, Vector] | None) -> dict[str, Vector]:
+    """Return by what signals were mapped, for whoever uses a kept graph on new ones."""
+    return {} if units is None else {"column-offset": units[0], "column-scale": units[1]}
+
+
+def _read(
+    context: Context,
+) -> tuple[ConsensusGraphConfig, Table, Table, Matrix, tuple[Vector, Vector] | None]:
+    """Return settings, data, the part to learn from and the rest, if the owner allows the run.
+
+    The last says how both parts were mapped to other units, where they were.
+    """
+    config = ConsensusGraphConfig.from_run_config(context.run_config).resolved()
     Policy.from_node_config(context.node_config).permit(config.privacy)
     node, seed = Node.of(context), int(context.run_config["seed"])
     table = client_table(config, seed, node)
-    return config, table, *score.split(table, config.held_out, node, seed, config.privacy)
+    parts = score.split(table, config.held_out, node, seed, config.privacy)
+    return config, table, *in_units(config, *parts)
 
 
 def _public(message: Message, table: Table) -> tuple[Vector, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from apps.common.private.using import Predictions, Usable
 from apps.common.tables import DataError, graph_folder
 from apps.gromov_wasserstein.config import MODELS
-from apps.gromov_wasserstein.data import featured
+from apps.gromov_wasserstein.data import featured, unit_features
 from apps.gromov_wasserstein.files.npz import read_graphs
 from apps.gromov_wasserstein.files.tudataset import read_tudataset
 from apps.gromov_wasserstein.graphs import Graph
@@ -39,6 +39,8 @@ def predict(kept: Usable, data: Any) -> Predictions:
     from apps.gromov_wasserstein.model.training import predicted
 
     graphs, source = _graphs(data)
+    if about.get("unit-features"):
+        graphs = [unit_features(graph) for graph in graphs]
     features = graphs[0].features.shape[1]
     if features != about["features"]:
         raise DataError(

@@ -92,6 +92,7 @@ def description(
         "width": config.width,
         "features": features,
         "classes": classes,
+        "unit-features": config.unit_features,
     }
 
 
@@ -109,6 +110,7 @@ def run_model(result: RunResult) -> dict[str, Any] | None:
         **{name: config[name] for name in ("model", "task", "width")},
         "features": features,
         "classes": classes,
+        "unit-features": config.get("standardise", "none") != "none",
     }
 
 

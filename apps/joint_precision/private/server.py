@@ -40,7 +40,7 @@ KEPT = (
 
 def pooled_strategy(config: JointPrecisionConfig, arguments: Mapping[str, Any]) -> PooledPrecision:
     """Return the strategy of one noisy sum."""
-    points = path_points(config.lambda1, 0.0, 1.0, config.path)[:, 0]
+    points = own_points(config)
     pairs = partial(_held_out_pairs, config) if config.held_out else None
     return PooledPrecision(
         **arguments,
@@ -52,6 +52,17 @@ def pooled_strategy(config: JointPrecisionConfig, arguments: Mapping[str, Any]) 
             FRACTION_BITS, noisy=True, dropout=config.dropout, colluding=config.colluding
         ),
     )
+
+
+def own_points(config: JointPrecisionConfig) -> Vector:
+    """Return the penalties (L,) of the clients' own paths."""
+    return path_points(config.lambda1, 0.0, 1.0, config.path)[:, 0]
+
+
+def set_path(strategy: PooledPrecision, config: JointPrecisionConfig) -> None:
+    """Give a strategy another path, before its clients are asked."""
+    strategy.points = own_points(config)
+    strategy.estimate = partial(_estimate, config, strategy.points)
 
 
 def _held_out_pairs(config: JointPrecisionConfig, client: Client) -> int:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from apps.common.evaluation.measures import accuracy, r_squared
+from apps.common.own_data.scaling import Scaling
 from apps.common.private.using import Predictions, Usable, new_table
 from apps.server_graph.data import TARGET
 from apps.server_graph.losses import checked_labels
@@ -37,7 +38,10 @@ def predict(kept: Usable, data: Any) -> Predictions:
         )
     w = np.asarray(kept.arrays[model["array"]], dtype=np.float64)
     table = new_table(data, kept.variables, targets=TARGET)
-    values = table.values @ w
+    scaling = Scaling.from_arrays(kept.arrays, len(kept.variables))
+    values = (table.values if scaling is None else scaling.apply(table.values)) @ w
+    if scaling is not None and model["targets"] == "numbers":
+        values = scaling.in_units(values)
     notes, score = list(table.notes), None
     if model["targets"] == "numbers":
         if table.targets is not None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
+from apps.common.own_data.scaling import Scaling
 from apps.common.private.personal import Personal
 from apps.server_graph.data import Samples
 from apps.server_graph.losses import Loss, loss_by_name, start
@@ -36,11 +37,20 @@ def targets_of(loss: Loss) -> str:
     return str(getattr(loss, "targets", "labels"))
 
 
-def description(name: str, loss: Loss) -> dict[str, str]:
+def description(name: str, loss: Loss, scaling: Scaling | None = None) -> dict[str, str]:
     """Return what ``trellis device predict`` needs to know of the model."""
-    return {"kind": "linear", "array": "model", "loss": name, "targets": targets_of(loss)} | (
-        {"coefficients": "model"} if name in ("logistic", "least-squares") else {}
-    )
+    known = {"kind": "linear", "array": "model", "loss": name, "targets": targets_of(loss)}
+    if name not in ("logistic", "least-squares"):
+        return known
+    return {**known, "coefficients": "model" if scaling is None else "coefficients"}
+
+
+def raw_model(model: Array, scaling: Scaling | None) -> dict[str, Array]:
+    """Return the scaling of a model, and its coefficients in the units of the data."""
+    if scaling is None or model.shape != (len(scaling.scale) + 1,):
+        return {} if scaling is None else scaling.as_arrays()
+    slopes, intercept = scaling.raw_coefficients(model)
+    return {**scaling.as_arrays(), "coefficients": slopes, "intercept": np.asarray(intercept)}
 
 
 def run_model(result: RunResult) -> dict[str, Any]:
@@ -74,7 +84,25 @@ def held_out_scores(
         )
         for name, model in {**models, ALONE: alone}.items()
     }
-    return model_scores(targets_of(loss), y, z, found)
+    return scores_in_units(targets_of(loss), y, z, found, samples.scaling)
+
+
+def scores_in_units(
+    targets: str,
+    y: Array,
+    z: Array,
+    found: Mapping[str, Predicted],
+    scaling: Scaling | None,
+) -> Scores:
+    """Return `model_scores` in the units of y; what is given is in standardised ones."""
+    if scaling is None or targets != "numbers":
+        return model_scores(targets, y, z, found)
+    unit = scaling.target_scale**2  # losses of numbers are of squared errors
+    told = {
+        name: Predicted(scaling.in_units(one.guess), unit * one.loss, one.values)
+        for name, one in found.items()
+    }
+    return model_scores(targets, scaling.in_units(y), scaling.in_units(z), told)
 
 
 def from_server(
@@ -95,11 +123,11 @@ def from_server(
         return held_out_scores(loss, models, samples, held, ridge)
 
     return Personal(
-        arrays,
+        arrays | raw_model(model, samples.scaling),
         variables=samples.columns,
         summary={"samples learned from": float(np.count_nonzero(~held))},
-        words=in_words(loss, samples.X.shape[1], "that of this device's server at the end"),
-        model=description(name, loss),
+        words=in_words(loss, len(samples.columns), "that of this device's server at the end"),
+        model=description(name, loss, samples.scaling),
         scores=scores if held.any() else None,
         made_here=False,
     )

@@ -9,7 +9,7 @@ import numpy as np
 from apps.common.results import RunResult
 from apps.pages.named import NamedGraph, NamedGraphs, NamedTable
 
-from .page import centroid_of, parameter_names, topology_of
+from .page import centroid_of, names_of_parameters, topology_of
 
 
 def named_graphs(result: RunResult) -> NamedGraphs:
@@ -28,4 +28,4 @@ def main_table(result: RunResult) -> NamedTable | None:
     middle = centroid_of(result)
     if middle is not None:
         rows, models = [*rows, "centroid"], np.vstack([models, middle])
-    return NamedTable("server", rows, parameter_names(result), models)
+    return NamedTable("server", rows, names_of_parameters(result), models)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.common.own_data.scaling import parameter_names
 from apps.common.results import RunResult, write_atomically
 from apps.common.settings import ConfigError
 from apps.pages import plots
@@ -130,7 +131,7 @@ def export_graphs(result: RunResult, folder: Path) -> list[Path]:
     write_graphml(drawn, graph.weights[upper], graph.names, threshold=0.0)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["server", *parameter_names(result)])
+    writer.writerow(["server", *names_of_parameters(result)])
     for server in np.flatnonzero(known_servers(models)).tolist():
         writer.writerow([graph.names[server], *models[server].tolist()])
     centroid = centroid_of(result)
@@ -174,10 +175,10 @@ def centroid_of(result: RunResult) -> Array | None:
     return centroid
 
 
-def parameter_names(result: RunResult) -> list[str]:
+def names_of_parameters(result: RunResult) -> list[str]:
     """Return names of the M parameters: the features where there is one each."""
     size = result.arrays["models"].shape[1]
-    return result.variables if len(result.variables) == size else [f"w{i}" for i in range(size)]
+    return parameter_names(result.variables, size) or [f"w{i}" for i in range(size)]
 
 
 def _learned(result: RunResult) -> Section:

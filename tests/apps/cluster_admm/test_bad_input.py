@@ -177,7 +177,7 @@ def test_a_constant_column_is_an_intercept(folder):
         rows = rng.normal(size=(40, 1))
         lines = [f"{3.0 + 2.0 * x + 0.01 * rng.normal()},{x},1" for (x,) in rows]
         (folder / f"{name}.csv").write_text("y,x,one\n" + "\n".join(lines))
-    settings = FILES | {"rounds": 200, "ridge": 1e-6}
+    settings = FILES | {"rounds": 200, "ridge": 1e-6, "standardise": "none", "rho": 3.0}
     result = run(STUDY, settings, data=folder, report=False)
     np.testing.assert_allclose(result.arrays["models"][0, 0], [2.0, 3.0], atol=0.02)
 

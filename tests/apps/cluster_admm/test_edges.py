@@ -317,7 +317,9 @@ def write_clients(folder, count, rows=8, features=3):
 
 def test_one_cluster_is_one_task(tmp_path):
     write_clients(tmp_path, 7)
-    settings = {"servers": 3, "topology": "path", "rounds": 30, "tau": 0.4}
+    settings = {
+        "servers": 3, "topology": "path", "rounds": 30, "tau": 0.4, "standardise": "none",
+    }  # fmt: skip
     one = run(STUDY, {**settings, "clusters": "1"}, data=tmp_path, report=False)
     task = run(STUDY, {**settings, "method": "gfl"}, data=tmp_path, report=False)
     assert one.arrays["models"].shape == task.arrays["models"].shape == (3, 1, 3)

@@ -133,7 +133,16 @@ def test_a_secure_sum_refuses_in_words():
 def test_a_smooth_graph_is_the_one_of_learning_alone():
     data = trellis.sample("consensus-graph", clients=1, nodes=8)["ward-1"]
     graph = trellis.smooth_graph(data, alpha=2.0, beta=0.05)
-    alone = trellis.run("consensus-graph", data={"a": data}, method="igl", rounds=1, held_out=0)
+    alone = trellis.run(
+        "consensus-graph",
+        data={"a": data},
+        method="igl",
+        rounds=1,
+        held_out=0,
+        standardise="none",
+        alpha=2.0,
+        beta=0.05,
+    )
     weights = alone.arrays["weights"][0]
     matrix = graph.to_sparse().toarray()[np.triu_indices(8, 1)]
     np.testing.assert_allclose(matrix, weights, atol=1e-9)

@@ -35,6 +35,14 @@ def runs(tmp_path_factory):
     return of
 
 
+def in_units_of_the_data(result, name):
+    """Return coefficients and intercept of models that are in standardised coordinates."""
+    w, scale, offset = result.arrays[name], result.arrays["scale"], result.arrays["offset"]
+    middle, spread = result.arrays["target"]
+    slopes = spread * w[..., :-1] / scale
+    return slopes, spread * w[..., -1] + middle - slopes @ offset
+
+
 @pytest.mark.parametrize("study", STUDIES)
 def test_every_run_says_what_it_has_learned(runs, study):
     result = runs(study)
@@ -58,9 +66,10 @@ def test_the_two_files_are_enough_elsewhere(runs, tmp_path, capsys):
     here = predict(result, tmp_path / "new.npz")
     there = predict(load_model(tmp_path), tmp_path / "new.npz")
     assert here == there
-    w = result.arrays["centroid"]
-    assert [row[0] for row in here.rows] == np.where(X @ w >= 0, 1, -1).tolist()
-    assert here.score == pytest.approx(np.mean(np.sign(X @ w) == np.sign(X[:, 0])))
+    w, intercept = in_units_of_the_data(result, "centroid")
+    margin = X @ w + intercept
+    assert [row[0] for row in here.rows] == np.where(margin >= 0, 1, -1).tolist()
+    assert here.score == pytest.approx(np.mean(np.sign(margin) == np.sign(X[:, 0])))
     assert main(["predict", str(tmp_path), str(tmp_path / "new.npz")]) == 0
     assert "share of right labels on these rows" in capsys.readouterr().out
     (tmp_path / "result.npz").unlink()
@@ -98,8 +107,8 @@ def test_a_client_s_own_model_must_be_named(runs):
     with pytest.raises(ConfigError, match="the clients are ward-1"):
         predict(result, X, "nobody")
     found = predict(result, X, "ward-2")
-    expected = X @ result.arrays["clients"][1]
-    np.testing.assert_allclose([row[0] for row in found.rows], expected)
+    w, intercept = in_units_of_the_data(result, "clients")
+    np.testing.assert_allclose([row[0] for row in found.rows], X @ w[1] + intercept[1])
 
 
 @pytest.mark.parametrize("study", ["consensus-graph", "joint-precision"])

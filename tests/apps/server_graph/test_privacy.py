@@ -197,7 +197,7 @@ def test_one_client_moves_its_servers_model_by_no_more_than_the_clip_allows(tmp_
     B, mu = 0.5, 0.1
     settings = {
         "servers": 1, "topology": "complete", "method": "none", "rounds": 1, "batch": 0,
-        "step": mu, "local-steps": steps, "ridge": 0.0,
+        "step": mu, "local-steps": steps, "ridge": 0.0, "standardise": "none",
     }  # fmt: skip
 
     def psi(outlier, clip):

@@ -56,7 +56,9 @@ def test_own_data_are_shown_without_truth(own, tmp_path, drawn):
     assert rows[0] == ["client", "server", "cluster"]
     assert rows[4][1:] == ["server-1", "1"]
     with written["models.csv"].open() as file:
-        assert next(csv.reader(file)) == ["server", "cluster", "clients", "age", "<dose>"]
+        assert next(csv.reader(file)) == [
+            *("server", "cluster", "clients", "age", "<dose>", "(intercept)")
+        ]
 
 
 @pytest.mark.parametrize("settings", [{"clusters": "1"}, {"servers": 1}, {"method": "fedavg"}])

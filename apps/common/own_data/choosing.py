@@ -1,0 +1,92 @@
+"""Settings that fit the clients there are, where nobody asked for others: servers, graph, clusters.
+
+For devices (``trellis deploy run``) and for files of one's own (``trellis run --data``) alike. What
+clients say of themselves counts: their node configs, or ``assignment.csv`` beside their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from apps.common.assignment import ASSIGNMENT, read_assignment
+from apps.common.settings import StudyConfig
+
+FEWEST = 3  # clients of a secure sum
+SMALL = 4  # servers that are all connected, where nobody names a graph
+
+
+@dataclass
+class Chosen:
+    """Settings of a run, some of them chosen.
+
+    Attributes
+    ----------
+    kind : the study's settings
+    settings : those given and those chosen
+    reasons : the latter by name, with the reason
+    """
+
+    kind: type[StudyConfig]
+    settings: dict[str, Any]
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.defaults = self.kind().settings()
+
+    def take(self, key: str, value: Any, why: str) -> None:
+        """Choose a setting, where it is open and not the default anyway."""
+        if key not in self.settings and value != self.defaults[key]:
+            self.settings[key] = value
+            self.reasons[key] = f"{key}={value} ({why})"
+
+    def number(self, key: str, otherwise: int) -> int:
+        """Return a setting that is a whole number; building the config names one that is not."""
+        try:
+            return int(self.settings.get(key, self.defaults[key]))
+        except (TypeError, ValueError):
+            return otherwise
+
+
+def choose_places(chosen: Chosen, nodes: Sequence[Mapping[str, Any]], asked_for: str) -> None:
+    """Choose servers, their graph and clusters for these clients.
+
+    Parameters
+    ----------
+    nodes : what every client says of itself: ``server`` and ``cluster``, if it does
+    asked_for : where a client could say so, in words
+    """
+    if "servers" in chosen.defaults:
+        placed = [int(node["server"]) for node in nodes if "server" in node]
+        if placed and len(placed) == len(nodes):
+            chosen.take("servers", max(placed) + 1, f"as {asked_for} says")
+        else:
+            clients = chosen.number("clients", len(nodes))
+            most = int(chosen.defaults["servers"])
+            servers = max(1, min(most, clients // FEWEST))
+            chosen.take("servers", servers, f"{FEWEST} clients at least for each")
+        if 1 < chosen.number("servers", 1) <= SMALL:
+            chosen.take("topology", "complete", "few servers")
+    if "clusters" in chosen.defaults:
+        grouped = [int(node["cluster"]) for node in nodes if "cluster" in node]
+        if grouped and len(grouped) == len(nodes):
+            chosen.take("clusters", str(max(grouped) + 1), f"as {asked_for} says")
+        else:
+            why = f"no cluster in {asked_for}; clusters=auto:2 would find two"
+            chosen.take("clusters", "1", why)
+
+
+def places_of_files(files: Sequence[Path]) -> list[dict[str, int]]:
+    """Return what ``assignment.csv`` beside clients' files says of each; nothing without one.
+
+    Raises
+    ------
+    DataError
+        For a table that cannot be read.
+    """
+    table = files[0].parent / ASSIGNMENT if files else None
+    if table is None or not table.is_file():
+        return [{} for _ in files]
+    return [read_assignment(table, {path.stem, path.name}) for path in files]
