@@ -78,7 +78,7 @@ def server_map(
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.2)
     if count == 1:  # one point has no extent that a drawing could be fitted to
-        axes.set(xlim=place[0, 0] + np.array([-1.0, 1.0]), ylim=place[0, 1] + np.array([-1.0, 1.0]))
+        axes.update_datalim(place + np.array([[-1.0, -1.0], [1.0, 1.0]]))
     axes.set_axis_off()
     if title:
         figure.suptitle(plain(title), x=0.02, ha="left", fontsize=10, fontweight="bold")
