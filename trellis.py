@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from apps.python.result import Result, load
     from apps.python.run import run
     from apps.python.sample import sample
+    from apps.python.tune import tune
 
     __version__: str
 
@@ -51,6 +52,7 @@ __all__ = [
     "sample",
     "secure_sum",
     "smooth_graph",
+    "tune",
 ]
 
 

@@ -11,3 +11,5 @@ _CLONE = "in a clone of the project"
 LAPTOP = f"pip install '.[laptop]' {_CLONE}"
 # Graph neural networks and optimal transport.
 GNN = f"pip install '.[gnn]' {_CLONE}"
+# Optuna, to propose settings.
+TUNE = f"pip install '.[tune]' {_CLONE}"

@@ -11,8 +11,12 @@ import logging
 from collections.abc import Sequence
 
 from . import audit, compare, deploy, device, listing, merge, paper, predict, report, run, sample
+from . import tune as tuning
 
-COMMANDS = (listing, run, sample, predict, paper, audit, report, merge, compare, deploy, device)
+COMMANDS = (
+    *(listing, run, sample, tuning, predict, compare, report, paper, audit),
+    *(merge, deploy, device),
+)
 
 # What a user can mend; everything else is a defect and shows its trace.
 USER_ERRORS = (ValueError, RuntimeError, OSError, ImportError)

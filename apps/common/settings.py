@@ -302,22 +302,36 @@ class StudyConfig:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Build the config from kebab-case settings; those not given keep their default."""
-        known = {_kebab(f.name): f for f in fields(cls)}
-        values: dict[str, Any] = {}
-        for key, value in settings.items():
-            if key not in known:
-                close = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
-                raise ConfigError(f"{key}: unknown setting of {cls.study}; {hint}")
-            name = known[key].name
-            if value == AUTO_WORD and name in cls.auto_settings:
-                values[name] = AUTO
-                continue
-            values[name] = _cast(key, value, str(known[key].type))
-            if name in cls.auto_settings and values[name] == AUTO:
-                # The number stands for the word in here, and for nothing out there.
-                raise ConfigError(f"{key}={values[name]}: must be > 0, or {AUTO_WORD}")
+        values: dict[str, Any] = dict(cls.typed(key, value) for key, value in settings.items())
         return cls(**values)
+
+    @classmethod
+    def typed(cls, key: str, value: Any) -> tuple[str, Scalar]:
+        """Return the name in Python of one kebab-case setting, and its value as it must be typed.
+
+        Raises
+        ------
+        ConfigError
+            For a key that the study does not have, or a value of another kind.
+        """
+        known = {_kebab(f.name): f for f in fields(cls)}
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+            raise ConfigError(f"{key}: unknown setting of {cls.study}; {hint}")
+        name = known[key].name
+        if value == AUTO_WORD and name in cls.auto_settings:
+            return name, AUTO
+        found = _cast(key, value, str(known[key].type))
+        if name in cls.auto_settings and found == AUTO:
+            # The number stands for the word in here, and for nothing out there.
+            raise ConfigError(f"{key}={found}: must be > 0, or {AUTO_WORD}")
+        return name, found
+
+    @classmethod
+    def kinds(cls) -> dict[str, str]:
+        """Return of every setting, kebab-case, whether it is an int, float, bool or str."""
+        return {_kebab(f.name): str(f.type) for f in fields(cls)}
 
     @classmethod
     def from_run_config(cls, run_config: Mapping[str, Any]) -> Self:

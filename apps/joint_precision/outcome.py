@@ -57,6 +57,8 @@ def fill(
     }
     if config.method not in ("glasso", "clime"):  # which know no other client
         result.headline["lambda2"] = float(solution.lambdas[chosen, 1])
+    if np.isfinite(ebic[chosen]):
+        result.headline["ebic"] = float(ebic[chosen])
     if result.ledger.get("epsilon"):
         result.headline["epsilon"] = float(result.ledger["epsilon"])
     if config.path:

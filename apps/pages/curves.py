@@ -39,11 +39,11 @@ def curves(
     figure = Figure(figsize=(4.8, 2.9 + 0.19 * lines))
     axes = figure.add_subplot()
     if log_x:
-        _log_axis(axes.xaxis, axes.set_xscale)
+        log_axis(axes.xaxis, axes.set_xscale)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=x_label == "round"))
     if log_y:
-        _log_axis(axes.yaxis, axes.set_yscale)
+        log_axis(axes.yaxis, axes.set_yscale)
     for index, (name, values) in enumerate(y.items()):
         place = np.asarray(x[name] if isinstance(x, Mapping) else x, dtype=np.float64)
         value = np.asarray(values, dtype=np.float64)
@@ -64,7 +64,7 @@ def curves(
     axes.autoscale_view()
     for axis, log in ((axes.xaxis, log_x), (axes.yaxis, log_y)):
         if log:
-            _label_short_span(axis)
+            label_short_span(axis)
     axes.set_xlabel(plain(x_label))
     axes.set_ylabel(plain(y_label))
     if title:
@@ -115,7 +115,7 @@ def level(figure: Figure, y: float, text: str) -> Figure:
     return figure
 
 
-def _log_axis(axis: Any, set_scale: Any) -> None:
+def log_axis(axis: Any, set_scale: Any) -> None:
     """Make an axis logarithmic, its labels plain text: formulas do not survive a change of font."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -132,7 +132,7 @@ def _log_axis(axis: Any, set_scale: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _label_short_span(axis: Any) -> None:
+def label_short_span(axis: Any) -> None:
     """Give a logarithmic axis that spans less than two powers of ten labels between them."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 

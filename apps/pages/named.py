@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.metrics import edges
+from privacy.install import LAPTOP
 
 WEIGHT, DISTANCE = "weight", "distance"
 
@@ -118,5 +119,5 @@ def pandas_for(what: str) -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise ImportError(f"{what} need pandas: pip install 'trellis[laptop]'") from error
+        raise ImportError(f"{what} need pandas: {LAPTOP}") from error
     return pandas

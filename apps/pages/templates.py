@@ -1,9 +1,9 @@
 """The markup of every page, as Jinja2 templates; all that comes from data is text, never markup.
 
 Autoescaping is on in every template, and an unknown name is an error. A block of `apps.pages.page`
-has the template of its class's name and is ``block`` there; ``report`` and ``index`` fill the gaps
-of ``layout``. Templates are text in a module because a Flower bundle carries .py, .toml, .md and
-.json files only, and a ServerApp writes its report from inside the bundle.
+has the template of its class's name and is ``block`` there; ``report``, ``titled`` and ``index``
+fill the gaps of ``layout``. Templates are text in a module because a Flower bundle carries .py,
+.toml, .md and .json files only, and a ServerApp writes its report from inside the bundle.
 """
 
 from __future__ import annotations
@@ -141,11 +141,18 @@ content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <footer>Written by Trellis. This file loads nothing from the network.</footer>
 {% endblock %}
 """,
-    "comparison": """\
+    "titled": """\
 {% extends "layout" %}
 {% block header %}
-<h1>Runs side by side</h1>
+<h1>{{ title }}</h1>
 <p class="lead">{{ summary }}.</p>
+{% if numbers %}
+<dl class="numbers">
+{% for name, value in numbers.items() %}
+<div><dt>{{ name }}</dt><dd>{{ value | cell }}</dd></div>
+{% endfor %}
+</dl>
+{% endif %}
 {% endblock %}
 {% block footer %}
 <footer>Written by Trellis. This file loads nothing from the network.</footer>

@@ -3,8 +3,9 @@
 Start with `run` (a study on data in memory or in files, and its `result`). `clients`, `tables` and
 `graphs` turn what a person has in hand (DataFrames, arrays, networkx graphs) into one file per
 client; `learned` is a learned graph as a networkx graph; `functions` the mathematics without a
-federation, `estimators` the same in scikit-learn's way; `sample` example data as files. Nothing is
-imported before it is needed: the names below come from their modules when they are asked for.
+federation, `estimators` the same in scikit-learn's way; `sample` example data as files; `tune`
+chooses settings. Nothing is imported before it is needed: the names below come from their modules
+when they are asked for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ PUBLIC = {
     "LearnedGraph": "learned",
     "compare": "comparison",
     "sample": "sample",
+    "tune": "tune",
     "smooth_graph": "functions",
     "joint_graphical_lasso": "functions",
     "gw_distances": "functions",

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.install import LAPTOP
+
 from .functions import smooth_weights
 
 try:
@@ -22,7 +24,7 @@ try:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise ImportError("estimators need scikit-learn: pip install 'trellis[laptop]'") from error
+    raise ImportError(f"estimators need scikit-learn: {LAPTOP}") from error
 
 if TYPE_CHECKING:
     from .learned import LearnedGraph

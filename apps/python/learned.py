@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from apps.pages.graphs import networkx_for
 from apps.pages.named import DISTANCE, NamedGraph, pandas_for
+from privacy.install import GNN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +88,7 @@ class LearnedGraph(_networkx.Graph):  # type: ignore[misc,name-defined]
             import torch
             from torch_geometric.data import Data
         except ImportError as error:
-            raise ImportError("to_pyg needs torch-geometric: pip install 'trellis[gnn]'") from error
+            raise ImportError(f"to_pyg needs torch-geometric: {GNN}") from error
         place = {node: number for number, node in enumerate(self.nodes)}
         pairs = np.array([[place[u], place[v]] for u, v in self.edges()], dtype=np.int64)
         pairs = pairs.reshape(-1, 2)

@@ -30,6 +30,7 @@ def run(
     seed: int | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    force: bool = False,
     report: bool | None = None,
     workers: int = 0,
     faults: Mapping[int, Fault] | None = None,
@@ -62,6 +63,8 @@ def run(
     resume : bool
         Go on with the run in ``out``. Settings and seed that are not given are those of that run.
         Data in memory is not kept: give the same data again.
+    force : bool
+        Where ``out`` holds another run, delete that first; it is refused otherwise.
     report : bool, optional
         Write ``report.html``; by default where ``out`` is given.
     workers : int
@@ -110,6 +113,7 @@ def run(
             seed=1 if seed is None else seed,
             out=folder,
             resume=resume,
+            force=force,
             report=report,
             workers=workers,
             faults=faults,

@@ -36,8 +36,9 @@ def page(comparison: Comparison) -> str:
     studies = ", ".join(dict.fromkeys(result.study for result in comparison.results))
     runs = counted(len(comparison.runs), "run")
     return render(
-        "comparison",
-        title=f"{' and '.join(comparison.runs)}: runs side by side",
+        "titled",
+        title="Runs side by side",
+        numbers={},
         summary=f"{runs} of {studies}: {', '.join(comparison.runs)}",
         blocks=sections,
     )

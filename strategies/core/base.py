@@ -37,7 +37,7 @@ from privacy.accounting.ledger import Ledger
 
 from . import wire
 from .checkpoint import Checkpoint, Snapshot
-from .closing.evaluation import ScoreTable
+from .closing.scores import ScoreTable
 from .enrolment import Client, StudyError, enrol
 from .exchange import OFFLINE, Answers, exchange
 from .member import Member

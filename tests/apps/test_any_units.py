@@ -165,10 +165,17 @@ def test_a_precision_matrix_of_own_data_is_neither_empty_nor_full(tmp_path):
     result = run("joint-precision", data=tmp_path / "data")
     assert result.config["lambda1"] == "auto"
     count = 30 * 29 / 2
-    assert 0.05 * count < result.headline["edges"] < 0.5 * count
+    assert 0.05 * count < result.headline["edges"] < 0.8 * count
     noise = np.sqrt(np.log(30) / np.mean([c["count"] for c in result.clients]))
-    assert result.headline["lambda1"] == pytest.approx(0.8 * noise)
-    assert result.headline["lambda2"] == pytest.approx(0.6 * noise)
+    # The criterion chooses a point of a path that ends at a tenth of the noise.
+    assert result.config["path"] == 8
+    assert 0.0999 * noise < result.headline["lambda1"] < 1.0
+    assert result.headline["lambda2"] == pytest.approx(0.75 * result.headline["lambda1"])
+    assert result.headline["held-out-likelihood"] > result.headline["alone-held-out-likelihood"]
+    fixed = run("joint-precision", {"path": 0}, data=tmp_path / "data")
+    assert 0.05 * count < fixed.headline["edges"] < 0.5 * count
+    assert fixed.headline["lambda1"] == pytest.approx(0.8 * noise)
+    assert fixed.headline["lambda2"] == pytest.approx(0.6 * noise)
 
 
 @pytest.mark.parametrize("study", ["server-graph", "cluster-admm"])

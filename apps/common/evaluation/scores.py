@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from strategies.core.closing.evaluation import ScoreTable, mean_rows
+from strategies.core.closing.scores import ScoreTable, mean_rows
 
 from .measures import (
     ACCURACY,

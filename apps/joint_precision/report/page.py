@@ -31,6 +31,7 @@ WORDING = Wording(
         "tpr": "true edges found (TPR)",
         "fpr": "false edges found (FPR)",
         "mcc": "clients' MCC (edge: not zero)",
+        "ebic": "extended BIC",
         "auc": "AUC of the path",
         "aupr": "AUPR of the path",
         "alone-mcc": "MCC of every client alone",

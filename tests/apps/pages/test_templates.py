@@ -36,7 +36,7 @@ from tests.apps.pages.pages import Page, leave_out_pictures
 # Closes an attribute, a cell and a style sheet; a template's own signs are text too.
 EVIL = """'"></td></style><script>alert("x")</script><b onclick='x'>&amp;{{ 7 * 7 }}{% raw %}{#"""
 TAME = "A" * len(EVIL)  # of the same length: a column's class depends on it
-PAGES = {"layout", "style", "report", "index", "comparison"}
+PAGES = {"layout", "style", "report", "titled", "index"}
 
 
 def blocks(text: str) -> list[Block]:
