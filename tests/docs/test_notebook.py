@@ -14,7 +14,7 @@ PATH = ROOT / "docs" / "own-data.ipynb"
 NUMBER = re.compile(r"-?\d+(\.\d*)?(e-?\d+)?|nan")
 # Every command that the page is there to show.
 SHOWN = (
-    *("run", "load", "compare", "smooth_graph", "kendall", "gaussian_sigma", "secure_sum"),
+    *("run", "load", "compare", "tune", "smooth_graph", "kendall", "gaussian_sigma", "secure_sum"),
     *("gw_distances",),
 )
 
@@ -80,6 +80,10 @@ def test_it_runs_and_shows_what_is_saved(saved):
     assert shown_by(fresh, "(again.predict(new) == shared.predict(new)).all())") == "True"
     (spent,) = re.findall(r"epsilon (\S+),", shown_by(fresh, "{private.ledger['delta']}\")"))
     assert 0.0 < float(spent) <= 3.0
+    table = shown_by(fresh, "runs.items()\n    }\n).round(2)")
+    rows = [tuple(map(float, pair)) for pair in re.findall(r"(\d\.\d+) +(\d\.\d+)", table)]
+    assert len(rows) == 5
+    assert all(tuned > before for before, tuned in rows)
 
 
 def test_an_error_in_a_cell_is_told(tmp_path):
