@@ -28,7 +28,13 @@ class Fitted:
     chosen: dict[str, str] = field(default_factory=dict)
 
 
-def fit(study: str, given: Mapping[str, Any], devices: Mapping[str, Mapping[str, Any]]) -> Fitted:
+def fit(
+    study: str,
+    given: Mapping[str, Any],
+    devices: Mapping[str, Mapping[str, Any]],
+    *,
+    apart: bool = False,
+) -> Fitted:
     """Return settings that fit these devices.
 
     Parameters
@@ -36,6 +42,7 @@ def fit(study: str, given: Mapping[str, Any], devices: Mapping[str, Mapping[str,
     study : a key of `apps.STUDIES`
     given : settings that somebody asked for
     devices : every device's node config, by name
+    apart : whether servers have SuperLinks of their own: nobody knows the units of all data then
 
     Raises
     ------
@@ -44,7 +51,7 @@ def fit(study: str, given: Mapping[str, Any], devices: Mapping[str, Mapping[str,
     """
     fitter = _Fitter(study, given, devices)
     fitter.refuse_unknown()
-    fitter.choose()
+    fitter.choose(apart)
     fitter.check()
     if fitter.problems:
         lines = "".join(f"\n- {problem}" for problem in fitter.problems)
@@ -73,12 +80,24 @@ class _Fitter:
                     self.problems.append(str(error))
                 del self.fitted.settings[key]
 
-    def choose(self) -> None:
+    def choose(self, apart: bool) -> None:
         """Choose what was left open."""
         self.chosen.take("clients", len(self.devices), "all devices")
         choose_places(self.chosen, list(self.devices.values()), "every node config")
         if strict := self._strict():
             self.chosen.take("privacy", "sound", f"{strict[0]} allows nothing else")
+        if not apart:
+            self._choose_for_own_data()
+
+    def _choose_for_own_data(self) -> None:
+        """Choose what is chosen for files of one's own (``trellis run --data``), too.
+
+        But for records to hold out under privacy: there a score costs a part of the budget.
+        """
+        settings = self.chosen.settings
+        for key, value in self.kind.for_own_data(settings).items():
+            if key != "held-out" or settings.get("privacy", "none") == "none":
+                self.chosen.take(key, value, "for data of one's own")
 
     def check(self) -> None:
         """Name what does not fit the devices, then what does not fit together."""

@@ -78,7 +78,7 @@ def _config(options: argparse.Namespace, graph: ServerGraph, console: Console) -
         for federation in graph.federations.values()
         for name, node in node_configs(federation).items()
     }
-    fitted = fit(options.study, graph_settings(options.study, given, graph), devices)
+    fitted = fit(options.study, graph_settings(options.study, given, graph), devices, apart=True)
     if fitted.chosen and options.resume is None:
         say(console, f"chosen for these devices: {', '.join(fitted.chosen.values())}")
     return make_run_config(options.study, fitted.settings, seed=seed)

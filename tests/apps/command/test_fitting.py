@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import apps
 from apps.command.deploy.fitting import fit
 from apps.common.settings import ConfigError, config_class
 
@@ -18,8 +19,23 @@ def devices(count, **more):
 @pytest.mark.parametrize("study", ["consensus-graph", "joint-precision", "gromov-wasserstein"])
 def test_all_devices_take_part(study):
     fitted = fit(study, {}, devices(4))
-    assert fitted.settings == {"clients": 4}
+    assert fitted.settings["clients"] == 4
     assert fitted.chosen["clients"] == "clients=4 (all devices)"
+
+
+@pytest.mark.parametrize("study", list(apps.STUDIES))
+def test_what_is_chosen_for_files_of_one_s_own_is_chosen_for_devices(study):
+    own = config_class(study).for_own_data({})
+    fitted = fit(study, {}, devices(4))
+    assert own.items() <= fitted.settings.items()
+    assert fitted.chosen["held-out"] == "held-out=0.2 (for data of one's own)"
+    # Under privacy a score is part of what is spent: it must be asked for.
+    strict = fit(study, {"privacy": "sound"}, devices(4))
+    assert "held-out" not in strict.settings
+    # Servers that are apart do not know the units of each other's data.
+    assert fit(study, {}, devices(6), apart=True).settings.keys() <= {
+        "clients", "servers", "topology", "clusters",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
