@@ -4,6 +4,7 @@
 # make test-graph    three SuperLinks in a line on loopback: the same (very slow)
 # make bench  side-by-side benchmarks (ONLY=name for one), writes benchmarks/results.json
 # make paper  the papers' figures and tables
+# make notebook   run docs/own-data.ipynb anew and keep what it shows
 # make lock   resolve and pin every version anew
 # make clean  remove everything the commands above made
 
@@ -20,7 +21,7 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: install run test test-deploy test-graph lint bench paper lock clean
+.PHONY: install run test test-deploy test-graph lint bench paper notebook lock clean
 
 install: $(INSTALLED)
 
@@ -55,6 +56,9 @@ bench: install
 paper: install
 	for study in $$($(BIN)/python -c 'import apps; print(*apps.STUDIES)'); do \
 	  $(BIN)/trellis paper $$study --out results/paper || exit 1; done
+
+notebook: install
+	$(BIN)/python -m tests.docs.notebook docs/own-data.ipynb
 
 # Pins every version anew. torch is pinned by hand: newer ones bring gigabytes of CUDA packages.
 lock:

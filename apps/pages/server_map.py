@@ -77,6 +77,8 @@ def server_map(
             axes.text(x, y, plain(short(name)), ha=side or "center", va="center", fontsize=8)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.2)
+    if count == 1:  # one point has no extent that a drawing could be fitted to
+        axes.update_datalim(place + np.array([[-1.0, -1.0], [1.0, 1.0]]))
     axes.set_axis_off()
     if title:
         figure.suptitle(plain(title), x=0.02, ha="left", fontsize=10, fontweight="bold")

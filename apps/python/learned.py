@@ -109,7 +109,7 @@ class LearnedGraph(_networkx.Graph):  # type: ignore[misc,name-defined]
         ax : Axes, optional
             Draw here; None makes a new figure.
         """
-        from apps.pages.figure import plain
+        from apps.pages.figure import plain, short
         from apps.pages.plots import draw_graph
 
         if ax is None:
@@ -117,8 +117,11 @@ class LearnedGraph(_networkx.Graph):  # type: ignore[misc,name-defined]
 
             ax = pyplot.figure(figsize=(4.8, 4.8)).add_subplot()
         weights, positive = self._drawn()
-        draw_graph(ax, weights, [str(node) for node in self.nodes], positive)
-        ax.set_title(plain(str(self.name)), pad=18.0)  # above the names around
+        names = [str(node) for node in self.nodes]
+        draw_graph(ax, weights, names, positive)
+        # The first name stands upright on top of the circle, a letter about 5 points wide.
+        upright = 5.0 * len(short(names[0])) if names else 0.0
+        ax.set_title(plain(str(self.name)), pad=max(18.0, 8.0 + upright))
         return ax
 
     def _drawn(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -84,6 +84,16 @@ def test_to_torch_geometric_and_back(graph):
     assert tuple(lone.edge_index.shape) == (2, 0)
 
 
+def test_the_title_of_a_picture_is_clear_of_names():
+    for name in ("pulse", "a very long name of a node"):
+        names = [name, "b", "c", "d"]
+        axes = trellis.LearnedGraph.of(NamedGraph(names, PAIRS, np.ones(3)), "consensus").plot()
+        axes.figure.canvas.draw()
+        title = axes.title.get_window_extent()
+        assert [text for text in axes.texts if text.get_window_extent().overlaps(title)] == []
+        matplotlib.pyplot.close("all")
+
+
 def test_a_picture_and_what_a_notebook_shows(graph):
     axes = graph.plot()
     assert axes.get_title() == "consensus"

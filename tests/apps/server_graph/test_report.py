@@ -12,6 +12,7 @@ import pytest
 import apps
 from apps.common.recording import wording
 from apps.common.results import RunResult
+from apps.pages.figure import svg
 from apps.pages.report import write_report
 from apps.pages.server_map import server_map
 from apps.server_graph.config import ServerGraphConfig
@@ -177,4 +178,11 @@ def test_the_drawing_shows_size_loss_and_weight():
     assert sizes[0] > sizes[1] > sizes[2]
     assert np.allclose(nodes.get_facecolors()[2][:3], 1.0)
     assert not np.allclose(nodes.get_facecolors()[0][:3], 1.0)
-    assert len(server_map(np.eye(1), ["only"], [3]).axes) == 1
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_single_server_is_drawn_without_a_warning(caplog):
+    figure = server_map(np.eye(1), ["only"], [3])
+    assert "only" in svg(figure)
+    assert caplog.records == []  # where matplotlib tells of limits that it ignored
+    assert len(figure.axes) == 1
