@@ -135,10 +135,12 @@ class RunResult:
     def summary(self) -> str:
         """Return a few lines for people."""
         lines = [f"{self.study} on {self.engine}: {self.status} after {len(self.metrics)} rounds"]
-        lines += [f"  {name:<24}{value:.6g}" for name, value in self.headline.items()]
-        lines.append(f"  {'sent up / down':<24}{self.bytes_up:,} / {self.bytes_down:,} bytes")
+        told = {name: f"{value:.6g}" for name, value in self.headline.items()}
+        told["sent up / down"] = f"{self.bytes_up:,} / {self.bytes_down:,} bytes"
         if self.folder is not None:
-            lines.append(f"  {'kept in':<24}{self.folder}")
+            told["kept in"] = str(self.folder)
+        width = max(24, *(len(name) + 2 for name in told))
+        lines += [f"  {name:<{width}}{value}" for name, value in told.items()]
         return "\n".join(lines)
 
 

@@ -192,12 +192,12 @@ def _called(
 def _numbers(result: RunResult) -> dict[str, Cell]:
     spent = result.ledger.get("epsilon", result.headline.get("epsilon"))
     return {
-        **{name: float(value) for name, value in result.headline.items()},
+        **{n: float(value) for n, value in result.headline.items() if n != "epsilon"},
         "rounds": float(len(result.metrics)),
         "seconds": float(result.seconds),
         "bytes up": float(result.bytes_up),
         "bytes down": float(result.bytes_down),
-        "epsilon": None if spent is None else float(spent),
+        "epsilon spent": None if spent is None else float(spent),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from apps.common.own_data.scaling import StandardisedConfig
 from apps.common.settings import AUTO, ConfigError, Scalar
@@ -178,6 +178,14 @@ class ServerGraphConfig(StandardisedConfig):
                 "servers, more clients, or sample=0"
             )
         return ""
+
+    @classmethod
+    def for_own_data(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings for own data; noise between servers only where privacy is asked for."""
+        found = super().for_own_data(given)
+        if str(given.get("privacy", "none")) == "none":
+            found.setdefault("method", "none")
+        return found
 
     def pace(self, parameters: int) -> float:
         """Return mu: what is set, or with ``auto`` 1 / L of so many parameters, intercept included.

@@ -92,11 +92,15 @@ class _Fitter:
     def _choose_for_own_data(self) -> None:
         """Choose what is chosen for files of one's own (``trellis run --data``), too.
 
-        But for records to hold out under privacy: there a score costs a part of the budget.
+        But for records to hold out under privacy, where a score costs a part of the budget; and for
+        a method that would take updates of devices in the clear.
         """
-        settings = self.chosen.settings
+        settings = dict(self.chosen.settings)
+        not_here = {"method"} | (
+            {"held-out"} if settings.get("privacy", "none") != "none" else set()
+        )
         for key, value in self.kind.for_own_data(settings).items():
-            if key != "held-out" or settings.get("privacy", "none") == "none":
+            if key not in not_here:
                 self.chosen.take(key, value, "for data of one's own")
 
     def check(self) -> None:

@@ -41,7 +41,7 @@ def test_numbers_and_the_settings_that_differ(tmp_path):
         "seconds": [1.5, 1.5],
         "bytes up": [1200.0, 1200.0],
         "bytes down": [300.0, 300.0],
-        "epsilon": [0.75, None],
+        "epsilon spent": [0.75, None],
         "score": [None, 0.5],
     }
     assert found.settings == {"seed": ["1", "2"], "step": ["0.5", "0.25"]}
@@ -51,7 +51,7 @@ def test_of_different_studies_only_what_both_have(tmp_path):
     kept(tmp_path / "a")
     kept(tmp_path / "b", study="cluster-admm", headline={"nmsd": -3.0})
     found = compare([tmp_path / "a", tmp_path / "b"])
-    assert list(found.numbers) == ["rounds", "seconds", "bytes up", "bytes down", "epsilon"]
+    assert list(found.numbers) == ["rounds", "seconds", "bytes up", "bytes down", "epsilon spent"]
     assert found.settings == {"study": ["server-graph", "cluster-admm"]}
 
 
@@ -74,7 +74,7 @@ def test_the_command_shows_and_writes_the_table(tmp_path, capsys):
     rows = {row[0]: row[1:] for row in csv.reader(table.open())}
     assert rows[""] == ["a", "b"]
     assert rows["msd"] == ["-12.5", "-12.5"]
-    assert rows["epsilon"] == ["", ""]
+    assert rows["epsilon spent"] == ["", ""]
     assert rows["step"] == ["0.5", "0.25"]
 
 
