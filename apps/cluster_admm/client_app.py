@@ -150,9 +150,8 @@ def enrol(message: Message, context: Context) -> Message:
     cluster = cluster_of(run.config, run.seed, node, context)
     told = run.config.units(is_apart(context.run_config)) == "told"
     moments = units.own_moments(client.columns) if told else ()
-    return introduction(
-        message, node, len(samples.y), samples.columns, moments, server=server, cluster=cluster
-    )
+    places = {"server": server, "cluster": cluster, "zeros": told and samples.zeros}
+    return introduction(message, node, len(samples.y), samples.columns, moments, **places)
 
 
 @app.train()

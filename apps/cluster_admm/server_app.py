@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from apps.common.own_data.standardising import standardise, take_counts, tell
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
+from apps.server_graph.data import told_classes
 from strategies.cluster_admm.finding import ClusterFinding
 from strategies.cluster_admm.search import agreement
 from strategies.cluster_admm.selection import ClusterSelection
@@ -230,6 +231,7 @@ def _fill(result: RunResult, strategy: ClusterAdmm, truth: Truth | None) -> None
         "clusters": strategy.groups,
         "adjacency": strategy.task.topology.adjacency,
         "server_names": np.array(strategy.task.topology.names),
+        **told_classes(strategy.clients),
         **strategy.beside,
     }
     result.headline = {"rounds": float(len(rows)), "change": rows[-1]["change"]}

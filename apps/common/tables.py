@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from apps.common.files.dialect import (
     separator_of,
     two_signs,
     with_points,
+    without,
 )
 
 # What is said here stays on the device.
@@ -135,8 +137,12 @@ def _ordered(files: list[Path], order: Path) -> list[Path]:
     return [known[name] for name in names]
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, only: Collection[str] | None = None) -> Table:
     """Read a client's file.
+
+    Parameters
+    ----------
+    only : the columns that are needed; what a csv file has in others is not looked at, and 0
 
     Raises
     ------
@@ -144,7 +150,7 @@ def read_table(path: Path) -> Table:
         For a missing, unreadable, empty or malformed file, a missing, infinite or excessive value,
         text in a cell, a column without a name or with that of another.
     """
-    values, columns = _read(path, tolerant=False)
+    values, columns = _read(path, tolerant=False, only=only)
     bad = np.argwhere(~np.isfinite(values))
     if bad.size:
         row, column = bad[0]
@@ -205,12 +211,14 @@ def read_tolerantly(path: Path, *, rows: int = 2, columns: int = 2) -> Table:
     return Table(values, names, str(path))
 
 
-def _read(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+def _read(
+    path: Path, tolerant: bool, only: Collection[str] | None = None
+) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     try:
         if path.suffix.lower() == ".npz":
             values, columns = _read_npz(path, tolerant)
         elif path.suffix.lower() == ".csv":
-            values, columns = _read_csv(path, tolerant)
+            values, columns = _read_csv(path, tolerant, only)
         else:
             raise DataError(f"{path}: unknown kind of file; use {' or '.join(SUFFIXES)}")
     except OSError as error:
@@ -264,7 +272,9 @@ def _read_npz(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[st
         return values.astype(np.float64), columns
 
 
-def _read_csv(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+def _read_csv(
+    path: Path, tolerant: bool, only: Collection[str] | None
+) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     try:
         errors = "replace" if tolerant else "strict"
         with path.open(newline="", encoding="utf-8-sig", errors=errors) as file:
@@ -281,6 +291,9 @@ def _read_csv(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[st
             lines = [line for line in file if line.strip()]
             if not lines:
                 raise DataError(f"{path}: no rows of data")
+            unused = [] if only is None else [i for i, c in enumerate(columns) if c not in only]
+            if unused:
+                lines = [without(line, unused, len(columns), separator) for line in lines]
             if not tolerant and (rows := two_signs(lines, separator)):
                 raise DataError(
                     f"{path}: row {rows[0]} has a decimal comma, row {rows[1]} a decimal point; "
@@ -299,7 +312,7 @@ def _read_csv(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[st
             except ValueError:
                 if tolerant:
                     return _line_by_line(lines, len(columns), separator), columns
-                raise DataError(_first_bad_cell(path, columns, separator)) from None
+                raise DataError(_first_bad_cell(path, columns, separator, only)) from None
     except UnicodeDecodeError:
         raise DataError(
             f"{path}: not a text file in UTF-8; save it anew, a spreadsheet calls this CSV UTF-8"
@@ -310,7 +323,7 @@ def _read_csv(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[st
     if tolerant and values.shape != (len(lines), len(columns)):
         return _line_by_line(lines, len(columns), separator), columns
     if values.size and values.shape[1] != len(columns):
-        raise DataError(_first_bad_cell(path, columns, separator))
+        raise DataError(_first_bad_cell(path, columns, separator, only))
     return values.reshape(-1, len(columns)), columns
 
 
@@ -326,7 +339,9 @@ def _line_by_line(lines: list[str], width: int, separator: str) -> NDArray[np.fl
     return values
 
 
-def _first_bad_cell(path: Path, columns: tuple[str, ...], separator: str) -> str:
+def _first_bad_cell(
+    path: Path, columns: tuple[str, ...], separator: str, only: Collection[str] | None
+) -> str:
     """Return the error message for the first row that is not ``len(columns)`` numbers."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file, delimiter=separator)
@@ -341,6 +356,8 @@ def _first_bad_cell(path: Path, columns: tuple[str, ...], separator: str) -> str
                     f"{other_separator(separator.join(row), len(columns), separator)}"
                 )
             for name, cell in zip(columns, row, strict=True):
+                if only is not None and name not in only:
+                    continue
                 if not cell.strip():
                     return (
                         f"{path}: row {number}, column {name!r} is missing; fill or drop missing "

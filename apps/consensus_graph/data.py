@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from apps.common.node import Node
 from apps.common.own_data.scaling import public_scaling
 from apps.common.seeds import generator
-from apps.common.tables import Table, read_table, read_tolerantly, require_variation
+from apps.common.tables import DataError, Table, read_table, read_tolerantly, require_variation
 
 from .config import ConsensusGraphConfig
 from .problem import Matrix, Vector, adjacency, edge_vector, statistic
@@ -67,6 +67,11 @@ def client_table(config: ConsensusGraphConfig, seed: int, node: Node) -> Table:
         return read_tolerantly(node.data_path)
     table = read_table(node.data_path)
     require_variation(table)
+    if len(table.columns) < 2:
+        raise DataError(
+            f"{table.source}: {table.columns[0]!r} is the only column; a graph needs at least 2 "
+            "variables"
+        )
     return table
 
 

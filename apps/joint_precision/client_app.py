@@ -12,6 +12,7 @@ secure sum, and what it makes of the consensus stays with it (`private.client`).
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -22,6 +23,7 @@ from apps.common.node import Node
 from apps.common.private.personal import personal
 from apps.common.release import noise_of
 from apps.common.seeds import generator
+from apps.common.tables import require_variation
 from privacy.accounting.budget import Policy, PrivacyRefused
 from privacy.secagg.client import register
 from strategies.core import wire
@@ -70,7 +72,10 @@ def enrol(message: Message, context: Context) -> Message:
     policy = _permitted(config, node, context)
     table = client_table(config, seed, node)
     if not config.sums:
-        table, _ = learning_part(config, seed, node, table)
+        table, held = learning_part(config, seed, node, table)
+        if len(held) and node.data_path is not None and config.privacy != "sound":
+            # What is constant now has no correlation.
+            require_variation(replace(table, source=f"{table.source} without its held-out rows"))
     if config.method != "pooled" and not config.sums:
         # While the data is at hand: no later message needs to read it.
         release_correlation(config, seed, node, table, policy).keep(context.state)

@@ -132,7 +132,7 @@ def _pair(where: str, given: tuple[Any, ...], targets: bool) -> ClientTable:
         if len(columns) != X.shape[1]:
             raise DataError(f"{where}: {len(columns)} column names for {X.shape[1]} columns")
         _refuse_repeats(where, columns)
-    y = np.asarray(given[1])
+    y = _plain(where, given[1])
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.shape != (len(X),):
@@ -154,7 +154,7 @@ def _frame(where: str, frame: Any) -> tuple[NDArray[np.float64], tuple[str, ...]
 
 def _array(where: str, given: Any) -> NDArray[np.float64]:
     tabular = isinstance(given, list) or hasattr(given, "__array__")
-    X = np.asarray(given) if tabular else np.zeros(0, dtype=object)
+    X = _plain(where, given) if tabular else np.zeros(0, dtype=object)
     if X.dtype.kind not in "fiub" and X.ndim != 2:
         raise DataError(
             f"{where}: {type(given).__name__} is no table; give a DataFrame or an array of numbers "
@@ -171,12 +171,27 @@ def _array(where: str, given: Any) -> NDArray[np.float64]:
     return _finite(where, _numbers(where, X, ""), names)
 
 
+def _plain(where: str, given: Any) -> NDArray[Any]:
+    """Return a list, an array or a tensor as an array."""
+    if hasattr(given, "detach"):  # of torch, perhaps on a GPU or with gradients
+        given = given.detach().cpu()
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{where}: cannot be made an array of numbers ({error})") from None
+
+
 def _numbers(where: str, values: NDArray[Any], column: str) -> NDArray[np.float64]:
     """Return values as floats; text, dates and the like are refused by their column's name."""
     what = f"column {column!r}" if column else "the array"
     if values.dtype.kind in "fiub":
         return values.astype(np.float64)
     text = next((v for v in values.ravel().tolist() if isinstance(v, str | bytes)), None)
+    if text is not None and column == TARGET:
+        raise DataError(
+            f"{where}: {what} holds text ({text!r}); make labels 0 and 1, such as "
+            f"(y == {text!r}).astype(int), the same way for all clients"
+        )
     if text is not None:
         raise DataError(
             f"{where}: {what} holds text ({text!r}); drop it, or turn it into numbers "

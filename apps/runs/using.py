@@ -109,7 +109,8 @@ def _place(result: RunResult, client: str | None) -> int:
     names = [str(entry["name"]) for entry in result.clients]
     if client is None:
         raise ConfigError(
-            f"{result.study} has learned one for each client: say whose, of {_some(names)}"
+            f"{result.study} has learned one for each client: say whose with --client NAME, in "
+            f"Python client=NAME, of {_some(names)}"
         )
     if client not in names:
         raise ConfigError(f"client={client!r}: the clients are {_some(names)}")

@@ -151,7 +151,8 @@ def enrol(message: Message, context: Context) -> Message:
     told = run.config.units(is_apart(context.run_config)) == "told"
     moments = units.own_moments(client.columns) if told else ()
     count = len(samples.y)
-    return introduction(message, node, count, samples.columns, moments, server=server)
+    places = {"server": server, "zeros": told and samples.zeros}
+    return introduction(message, node, count, samples.columns, moments, **places)
 
 
 @app.train()

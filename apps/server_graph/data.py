@@ -21,8 +21,10 @@ part: a cell that is no number counts as 0 and labels go by their sign, which th
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flwr.app import Context
@@ -36,6 +38,9 @@ from apps.common.tables import DataError, read_table, read_tolerantly
 
 from .config import ServerGraphConfig
 from .losses import Logistic, Loss, labels_by_sign, loss_by_name
+
+if TYPE_CHECKING:
+    from strategies.core.enrolment import Client
 
 # What is said here stays on the device.
 log = logging.getLogger("trellis.device")
@@ -59,6 +64,7 @@ class Samples:
     columns : d names of features
     source : the file, for error messages
     scaling : by which X and y were standardised; X has a column of ones more then
+    zeros : whether label 0 was read as -1
     """
 
     X: Array
@@ -66,6 +72,7 @@ class Samples:
     columns: tuple[str, ...]
     source: str
     scaling: Scaling | None = None
+    zeros: bool = False
 
     def standardised(self, scaling: Scaling, numbers: bool) -> Samples:
         """Return the samples mapped record by record, with an intercept; targets if numbers."""
@@ -140,7 +147,18 @@ def read_samples(path: Path, loss: Loss, *, tolerant: bool = False) -> Samples:
             raise DataError(f"{path}: no features; {TARGET!r} is the only column")
     if tolerant and isinstance(loss, Logistic):
         y = labels_by_sign(y, str(path))
-    return Samples(X, loss.check_targets(y, str(path)), columns, str(path))
+    targets = loss.check_targets(y, str(path))
+    zeros = getattr(loss, "targets", "labels") == "labels" and bool(np.any(y == 0.0))
+    return Samples(X, targets, columns, str(path), zeros=zeros)
+
+
+def told_classes(clients: Sequence[Client]) -> dict[str, NDArray[np.int64]]:
+    """Return the array ``classes`` of a result, where clients told that their labels are 0 and 1.
+
+    Models tell 1 from -1; with it predictions come back as the labels were in the files.
+    """
+    zeros = any(client.zeros for client in clients)
+    return {"classes": np.array([0, 1], dtype=np.int64)} if zeros else {}
 
 
 def server_of(config: ServerGraphConfig, node: Node, context: Context) -> int:

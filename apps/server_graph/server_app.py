@@ -25,6 +25,7 @@ from strategies.server_graph.sums import NoisySums
 from .build import build_strategy, deviation, releases_in
 from .closing import close, deliver_models
 from .config import ServerGraphConfig
+from .data import told_classes
 from .forecast import sum_warnings
 from .losses import loss_by_name, start
 from .release import chosen, statement, warnings
@@ -153,6 +154,7 @@ def _fill(result: RunResult, config: ServerGraphConfig, seed: int, strategy: Ser
         "combination": np.array(graph.weights),
         "homes": strategy.homes_in(last),
         "alive": strategy.running(last),
+        **told_classes(strategy.clients),
         **strategy.beside,
     }
     truth = truth_of(config, seed, strategy)

@@ -54,7 +54,8 @@ class Client:
     classes its labels are of, where a study has them. ``strikes`` counts its replies beyond the
     norm bound running, ``out_of_range`` all of them; ``left_out`` is the round in which it was left
     out for good, 0 while it takes part; ``joined`` the first round of one that came late.
-    ``moments`` are the count, means and squared deviations of its columns, where it tells them.
+    ``moments`` are the count, means and squared deviations of its columns, where it tells them;
+    ``zeros`` whether its labels are 0 and 1, and not -1 and 1.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Client:
     registered: bool = False
     joined: int = 0
     moments: list[list[float]] = field(default_factory=list)
+    zeros: bool = False
 
 
 @dataclass
@@ -380,7 +382,7 @@ def _read(content: RecordDict, node: OnlineNode) -> Client:
         raise BadReply("a name and the names of the variables are needed")
     if not (isinstance(partition, int) and isinstance(count, int) and count > 0):
         raise BadReply(f"partition {partition!r} and count {count!r} must be whole numbers")
-    kind = {key: record.get(key) is True for key in ("synthetic", "simulated")}
+    kind = {key: record.get(key) is True for key in ("synthetic", "simulated", "zeros")}
     places = {key: record.get(key, -1) for key in ("server", "cluster", "classes")}
     for key, value in places.items():
         if isinstance(value, bool) or not isinstance(value, int):

@@ -20,7 +20,7 @@ from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores
 from apps.common.own_data.scaling import Scaling
 from apps.common.private.personal import Personal
 from apps.server_graph.data import Samples
-from apps.server_graph.owner.result import raw_model, scores_in_units
+from apps.server_graph.owner.result import classes_of, raw_model, scores_in_units
 
 if TYPE_CHECKING:
     from apps.common.results import RunResult
@@ -42,7 +42,7 @@ def run_model(result: RunResult) -> dict[str, Any]:
     """Return what a run has learned: every client's model, of its server and its cluster."""
     known = {**description(str(result.config["loss"])), "array": "clients", "per": "client"}
     known.pop("coefficients", None)
-    return known | ({"classes": [-1, 1]} if known["targets"] == "labels" else {})
+    return known | classes_of(result, known["targets"])
 
 
 def in_words(loss: str, features: int, whose: str) -> list[str]:

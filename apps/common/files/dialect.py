@@ -56,6 +56,16 @@ def with_points(cells: str, separator: str) -> str:
     return cells if separator == "," else cells.replace(",", ".")
 
 
+def without(line: str, places: list[int], width: int, separator: str) -> str:
+    """Return a line with 0 in these of its cells; as it is where it has not ``width`` of them."""
+    cells = split(line, separator)
+    if len(cells) != width:
+        return line
+    for place in places:
+        cells[place] = "0"
+    return separator.join(f'"{cell}"' if separator in cell else cell for cell in cells)
+
+
 def two_signs(lines: list[str], separator: str) -> tuple[int, int] | None:
     """Return a row with a decimal comma and one with a decimal point, counted from 1, if any.
 

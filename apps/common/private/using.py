@@ -83,11 +83,12 @@ def new_table(
         data, y = data
     if isinstance(data, str | Path):
         path = Path(data)
-        table = read_with_gaps(path) if gaps else read_table(path)
+        wanted = {*variables, *([] if targets is None else [targets])}
+        table = read_with_gaps(path) if gaps else read_table(path, wanted)
         if y is None and targets is not None and path.suffix.lower() == ".npz":
             y = _array(path, targets, len(table.values))
     else:
-        table = _in_memory(data, variables, gaps)
+        table = _in_memory(data, variables, [] if targets is None else [targets], gaps)
     places = {name: place for place, name in enumerate(table.columns)}
     if missing := [name for name in variables if name not in places]:
         raise DataError(
@@ -103,12 +104,12 @@ def new_table(
     return NewTable(values, None if y is None else _targets(y, len(values)), notes, table.source)
 
 
-def _in_memory(data: Any, variables: Sequence[str], gaps: bool) -> Table:
-    """Return a DataFrame or an array as a table."""
+def _in_memory(data: Any, variables: Sequence[str], others: Sequence[str], gaps: bool) -> Table:
+    """Return a DataFrame or an array as a table; columns that are not needed are 0."""
     source = "the new data"
     names = getattr(data, "columns", None)
     try:
-        values = np.asarray(data, dtype=np.float64)
+        values = _frame(data, {*variables, *others}, source)
     except (TypeError, ValueError) as error:
         raise DataError(f"{source}: not a table of numbers ({error})") from None
     if values.ndim == 1:
@@ -126,6 +127,24 @@ def _in_memory(data: Any, variables: Sequence[str], gaps: bool) -> Table:
     if not gaps and not np.all(np.isfinite(values[:, [c in set(variables) for c in columns]])):
         raise DataError(f"{source}: has missing or infinite values; fill or drop them first")
     return Table(values, columns, source)
+
+
+def _frame(data: Any, wanted: set[str], source: str) -> Array:
+    """Return the columns of a DataFrame that are wanted, 0 for the others; an array whole."""
+    names = getattr(data, "columns", None)
+    if names is None or not hasattr(data, "to_numpy"):
+        return np.asarray(data, dtype=np.float64)
+    shown = [str(name) for name in names]
+    if repeated := [name for name in shown if shown.count(name) > 1]:
+        raise DataError(f"{source}: the column name {repeated[0]!r} stands more than once")
+    values = np.zeros((len(data), len(shown)))
+    for place, name in enumerate(names):
+        if shown[place] in wanted:
+            try:
+                values[:, place] = np.asarray(data[name], dtype=np.float64)
+            except (TypeError, ValueError) as error:
+                raise DataError(f"{source}: column {shown[place]!r} ({error})") from None
+    return values
 
 
 def _array(path: Path, name: str, rows: int) -> Array | None:

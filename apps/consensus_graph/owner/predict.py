@@ -8,9 +8,12 @@ import numpy as np
 
 from apps.common.own_data.scaling import public_scaling
 from apps.common.private.using import Predictions, Usable, new_table
+from apps.common.tables import DataError
 from apps.consensus_graph.data import own_units
 from apps.consensus_graph.private.personal import log_likelihood, with_faint
 from apps.consensus_graph.problem import Matrix, Vector
+
+FEWEST = 3  # rows whose own mean and deviation say anything
 
 
 def predict(kept: Usable, data: Any) -> Predictions:
@@ -47,6 +50,12 @@ def _units(kept: Usable, values: Matrix) -> tuple[Vector, Vector] | None:
         return kept.arrays["column-offset"], kept.arrays["column-scale"]
     model = kept.about["model"]
     if model.get("units") == "own":
+        if len(values) < FEWEST:
+            raise DataError(
+                f"the new data has too few rows ({len(values)}): a run's graph is used on {FEWEST} "
+                "or more, as it comes without the units of the clients' columns; a device that "
+                "kept its result has them"
+            )
         return own_units(values)
     if model.get("units") == "public":
         found = public_scaling(str(model["scales"]), kept.variables, numbers=False)

@@ -22,6 +22,7 @@ KNOWN = ("logistic", "least-squares", "ridge")
 def predict(kept: Usable, data: Any) -> Predictions:
     """Return the predicted label and its probability, or the predicted value, of every row.
 
+    Labels are those of the clients' files where these told which (``classes`` of the model).
     The score is the share of right labels, or R squared, where the rows have targets.
 
     Raises
@@ -49,8 +50,9 @@ def predict(kept: Usable, data: Any) -> Predictions:
             notes.append(f"R squared on these rows: {score:.4g}")
         return Predictions(("predicted",), [(float(value),) for value in values], notes, score)
     labels = np.where(values >= 0.0, 1.0, -1.0)
+    lower, upper = model.get("classes", (-1, 1))
     rows: list[tuple[Any, ...]] = [
-        (int(label), float(chance))
+        (upper if label > 0.0 else lower, float(chance))
         for label, chance in zip(labels, np.asarray(expit(values)), strict=True)
     ]
     if table.targets is not None:

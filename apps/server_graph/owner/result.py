@@ -58,8 +58,14 @@ def run_model(result: RunResult) -> dict[str, Any]:
     name = str(result.config["loss"])
     known: dict[str, Any] = {**description(name, loss_by_name(name)), "array": "centroid"}
     known.pop("coefficients", None)
-    classes = {"classes": [-1, 1]} if known["targets"] == "labels" else {}
-    return {**known, **classes, "per": "all"}
+    return {**known, **classes_of(result, known["targets"]), "per": "all"}
+
+
+def classes_of(result: RunResult, targets: str) -> dict[str, list[int]]:
+    """Return the two labels, as predictions name them: 0 and 1 where clients told so."""
+    if targets != "labels":
+        return {}
+    return {"classes": [int(label) for label in result.arrays.get("classes", (-1, 1))]}
 
 
 def in_words(loss: Loss, features: int, whose: str) -> list[str]:

@@ -7,8 +7,11 @@ import pytest
 
 from apps import run
 from apps.command import main
+from apps.common.evaluation.holding import drawn_rows
+from apps.common.seeds import generator
 from apps.common.settings import ConfigError
 from apps.joint_precision.config import JointPrecisionConfig
+from apps.joint_precision.private.concordance import learning_count
 from strategies.core.base import StudyError
 
 STUDY = "joint-precision"
@@ -42,9 +45,9 @@ def fails(capsys, *arguments) -> str:
             "a,b,c\n1,5,-1\n2,2,-2\n0,9,0\n4,7,-64\n",
             "columns 'a' and 'c' put the 4 rows in exactly opposite order",
         ),
-        (GOOD.replace("a,b,c", "a,b,d"), "it lacks ['c'] and adds ['d']"),
+        (GOOD.replace("a,b,c", "a,b,d"), "it lacks 'c' and adds 'd'"),
         (GOOD.replace("a,b,c", "b,a,c"), "the same names in another order"),
-        ("a,b\n1,2\n2,1\n0,1.5\n", "it lacks ['c'] and adds []"),
+        ("a,b\n1,2\n2,1\n0,1.5\n", "it lacks 'c'"),
         ("a,b,b\n1,2,3\n2,1,0\n", "the column name 'b' stands more than once"),
         ("", "empty; needs a header row"),
     ],
@@ -66,6 +69,21 @@ def test_a_duplicated_column_is_no_reason_to_refuse_under_privacy(tmp_path, caps
     assert "zed.csv: columns 'a' and 'b'" in capsys.readouterr().out
     sound = ["--set", "privacy=sound", "--set", "clients=1"]
     assert main(["run", "joint-precision", "--data", str(tmp_path), *sound, *out]) == 0
+
+
+def test_a_column_that_is_constant_but_for_held_out_rows_is_named(tmp_path, capsys):
+    number = 20 - learning_count(20, 0.2)
+    rare = np.flatnonzero(drawn_rows(20, number, generator(1, "held out")))[0]
+    values = np.random.default_rng(0).normal(size=(20, 2))
+    for name in ("east", "west"):
+        rows = [f"{a:.3f},{b:.3f},{int(i == rare)}" for i, (a, b) in enumerate(values)]
+        (tmp_path / f"{name}.csv").write_text("a,b,rare\n" + "\n".join(rows) + "\n")
+    text = fails(capsys, "--data", tmp_path, "--set", "rounds=3")
+    for name in ("east", "west"):
+        told = f"{name}.csv without its held-out rows: column 'rare' is constant"
+        assert text.count(told) == 1
+    assert "node " not in text
+    assert main(["run", STUDY, "--data", str(tmp_path), "--set", "held-out=0"]) == 0
 
 
 def test_a_file_that_cannot_be_opened(tmp_path, capsys):

@@ -53,6 +53,7 @@ def with_gap() -> pd.DataFrame:
         (None, ["client 'oslo'", "NoneType is no table"]),
         ((GOOD, GOOD["a"]), ["client 'oslo'", "this study has no targets"]),
         (nx.path_graph(3), ["client 'oslo'", "Graph is no table"]),
+        ([[1.0, 2.0], [3.0]], ["client 'oslo'", "cannot be made an array"]),
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_used(bad, words):

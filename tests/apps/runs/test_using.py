@@ -93,7 +93,8 @@ def test_data_may_be_in_memory_with_columns_in_any_order(runs):
         (frame.drop(columns=result.variables[2]), f"lacks '{result.variables[2]}'"),
         (np.full((2, 5), np.nan), "missing or infinite"),
         ((X, y[:4]), "there are 10 records"),
-        (frame.astype(object).assign(**{result.variables[0]: "x"}), "not a table of numbers"),
+        (frame.astype(object).assign(**{result.variables[0]: "x"}), "could not convert string"),
+        (pd.concat([frame, frame], axis=1), "stands more than once"),
     ):
         with pytest.raises(DataError, match=words):
             predict(result, bad)
@@ -102,13 +103,71 @@ def test_data_may_be_in_memory_with_columns_in_any_order(runs):
 def test_a_client_s_own_model_must_be_named(runs):
     result = runs("cluster-admm")
     X = np.random.default_rng(7).normal(size=(6, 5))
-    with pytest.raises(ConfigError, match="say whose, of ward-1, ward-2"):
+    with pytest.raises(ConfigError, match=r"say whose with --client NAME, .* of ward-1, ward-2"):
         predict(result, X)
     with pytest.raises(ConfigError, match="the clients are ward-1"):
         predict(result, X, "nobody")
     found = predict(result, X, "ward-2")
     w, intercept = in_units_of_the_data(result, "clients")
     np.testing.assert_allclose([row[0] for row in found.rows], X @ w[1] + intercept[1])
+
+
+def test_what_else_stands_in_a_table_of_new_records_is_not_looked_at(runs, tmp_path):
+    result = runs("server-graph")
+    X = np.random.default_rng(6).normal(size=(10, 5)).round(3)
+    frame = pd.DataFrame(X, columns=result.variables)
+    plain = predict(result, frame)
+    more = frame.assign(y=1, patient="Smith, J.", born="1.2.1990", ward=np.nan)
+    more = more[["patient", *frame.columns[::-1], "born", "ward", "y"]]
+    more.to_csv(tmp_path / "new.csv", index=False)
+    more.to_csv(tmp_path / "decimal.csv", index=False, sep=";", decimal=",")
+    for data in (more, tmp_path / "new.csv", tmp_path / "decimal.csv"):
+        found = predict(result, data)
+        assert found.rows == plain.rows
+        assert found.score == np.mean([row[0] == 1 for row in plain.rows])
+        assert "'patient', 'born', 'ward'" in found.notes[0]
+    text = (tmp_path / "new.csv").read_text().splitlines()
+    for row, words in ((text[1].replace("0.", "low", 1), "not a number"), ("a,1", "has 2 cells")):
+        (tmp_path / "bad.csv").write_text("\n".join([text[0], row, *text[2:]]))
+        with pytest.raises(DataError, match=f"row 1.*{words}"):
+            predict(result, tmp_path / "bad.csv")
+
+
+@pytest.mark.parametrize("study", ["server-graph", "cluster-admm"])
+@pytest.mark.parametrize("lower", [0, -1])
+def test_labels_come_back_as_they_were_given(tmp_path, study, lower):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(80, 2))
+    labels = np.where(X[:, 0] + 0.3 * rng.normal(size=80) > 0, 1, lower)
+    for k in range(4):
+        np.savez(tmp_path / f"ward-{k}.npz", X=X[k::4], y=labels[k::4])
+    settings = {"rounds": 40, "loss": "logistic"}
+    result = run(study, settings, data=tmp_path, out=tmp_path / "out", report=False)
+    found = predict(result, (X, labels), None if study == "server-graph" else "ward-1")
+    told = np.array([row[0] for row in found.rows])
+    assert set(told.tolist()) == {lower, 1}
+    assert np.mean(told == labels) == found.score > 0.8
+    assert json.loads((tmp_path / "out" / "model.json").read_text())["model"]["classes"] == [
+        lower,
+        1,
+    ]
+
+
+def test_labels_are_not_told_apart_where_no_scales_are_told(tmp_path):
+    X = np.random.default_rng(2).normal(size=(80, 2))
+    for k in range(4):
+        np.savez(tmp_path / f"ward-{k}.npz", X=X[k::4], y=(X[k::4, 0] > 0).astype(int))
+    for more in ({"privacy": "sound", "epsilon": 5.0, "servers": 1}, {"secure-aggregation": "on"}):
+        result = run("server-graph", {"rounds": 3, **more}, data=tmp_path)
+        assert "classes" not in result.arrays
+
+
+def test_a_graph_in_its_clients_own_units_needs_some_rows(runs):
+    result = runs("consensus-graph")
+    X = np.random.default_rng(6).normal(size=(3, len(result.variables)))
+    assert len(predict(result, X).rows) == 3
+    with pytest.raises(DataError, match=r"too few rows \(2\)"):
+        predict(result, X[:2])
 
 
 @pytest.mark.parametrize("study", ["consensus-graph", "joint-precision"])
