@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apps
 from apps.common.settings import ConfigError
 
+from .closing import show
 from .given import add_settings, assignments, settings_file
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from apps.common.results import RunResult
 
 
 def add(commands: Any) -> None:
@@ -98,43 +96,3 @@ def requested(
         settings |= settings_file(options.config, options.study)
     settings |= assignments(options)
     return settings, seed if options.seed is None else options.seed, data, out
-
-
-def show(console: Console, results: Sequence[RunResult]) -> None:
-    """Print the closing table."""
-    from rich.table import Table
-
-    for result in results:
-        for note in result.notes:
-            console.print(f"[yellow]{result.study}:[/] {escape(note)}", soft_wrap=True)
-    table = Table(title="Trellis")
-    table.add_column("study", no_wrap=True)
-    for column in ("rounds", "time", "sent up, down", "privacy"):
-        table.add_column(column)
-    table.add_column("result", no_wrap=True)
-    for result in results:
-        table.add_row(
-            f"{result.study}\n{result.status}",
-            str(len(result.metrics)),
-            f"{result.seconds:.2f} s",
-            f"{result.bytes_up / 1e3:,.0f} kB\n{result.bytes_down / 1e3:,.0f} kB",
-            _privacy(result.ledger),
-            "\n".join(f"{k} {v:.4g}" for k, v in result.headline.items() if k != "rounds"),
-        )
-    console.print(table)
-    for result in results:
-        if result.folder is not None:
-            console.print(f"kept in {result.folder}", soft_wrap=True)
-
-
-def _privacy(ledger: Mapping[str, Any]) -> str:
-    mode = str(ledger.get("mode", "none"))
-    if not ledger.get("epsilon"):
-        return mode
-    simulated = " (simulated)" if ledger.get("simulated") else ""
-    return f"{mode}, epsilon {ledger['epsilon']:.3g}{simulated}"
-
-
-def escape(text: str) -> str:
-    """Return a text in which rich finds no markup."""
-    return text.replace("[", "\\[")

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import apps
-from apps.command.run import _privacy as closing_words
+from apps.command.closing import _privacy as closing_words
 from apps.common.results import RunResult
 from apps.common.runner import make_run_config
 from apps.common.seeds import generator
