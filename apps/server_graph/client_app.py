@@ -43,6 +43,7 @@ from apps.common.own_data import units
 from apps.common.own_data.scaling import is_apart
 from apps.common.own_data.sent import sent_key, sent_scaling
 from apps.common.private.noisy_sum import noisy
+from apps.common.private.once import tell_once
 from apps.common.private.personal import Personal, personal
 from apps.common.seeds import generator
 from privacy.accounting.budget import Policy, PrivacyRefused
@@ -173,6 +174,7 @@ def summands(message: Message, context: Context) -> Summands:
     if "order" in message.content and message.content["order"].get("units") is True:
         if config.units() != "summed":
             raise ValueError("the run does not ask for sums of features")
+        tell_once(context, "sums of features")
         return Summands(units.summands(_memory.client(context).columns))
     return Summands({"model": _update(message, context), "count": np.ones(1)})
 

@@ -27,6 +27,7 @@ from apps.server_graph.spending import paper_epsilon, settled, sound_epsilon
 from privacy.accounting.budget import DeviceLedger, PrivacyRefused
 from strategies.core.base import StudyError
 from strategies.core.checkpoint import CheckpointError
+from tests.crashing import crashing_after
 
 DEFAULT = {"clients": 4, "rounds": 3, "tolerance": 0.0}
 SMALL = {
@@ -303,3 +304,26 @@ def test_noise_for_fewer_rounds_is_not_used_for_more(study, settings, tmp_path):
     run(study, settings, out=tmp_path, report=False)
     with pytest.raises(CheckpointError, match=f"rounds={rounds}, this run has rounds={rounds + 1}"):
         run(study, {**settings, "rounds": rounds + 1}, out=tmp_path, report=False, resume=True)
+
+
+_FEATURES = {"standardise": "shared", "held-out": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("study", "settings"),
+    [
+        ("cluster-admm", MODELS),
+        ("server-graph", {**SERVERS, "release": "sum", "batch": 5, **_FEATURES}),
+        ("gromov-wasserstein", {**GRAPHS, "privacy": "sound", "method": "fedavg"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.get("release", "auto"),
+)
+def test_a_run_that_is_resumed_tells_of_all_it_has_spent(study, settings, tmp_path):
+    whole = run(study, settings, out=tmp_path / "whole", report=False)
+    with crashing_after(1):
+        run(study, settings, out=tmp_path / "crashed", report=False)
+    again = run(study, settings, out=tmp_path / "crashed", report=False, resume=True)
+    within(again, 1.0)
+    assert again.ledger["epsilon"] == whole.ledger["epsilon"]
+    for one, other in zip(whole.ledger["clients"], again.ledger["clients"], strict=True):
+        assert one["events"] == other["events"]
