@@ -17,8 +17,11 @@ from apps import study_module
 from apps.common.evaluation.model_file import write_model_file
 from apps.common.evaluation.scores import gather, numbers
 from apps.common.files.run_folder import (
+    CHOSEN,
     clear,
+    gone_before,
     note_written,
+    refuse_fewer_rounds,
     refuse_other_clients,
     refuse_to_replace,
     refuse_to_resume,
@@ -78,6 +81,7 @@ class StudyRun(Generic[Config]):
         self._lock: FolderLock | None = None
         # Whether this run may write into its folder: a resumed one when it has been taken up.
         self._ready = True
+        self._seconds_before = 0.0
         if self.resume and self.folder is None:
             raise ConfigError("resume=true: needs out, the folder of the run to go on with")
         self.result = RunResult(
@@ -88,7 +92,7 @@ class StudyRun(Generic[Config]):
             data=self.data,
         )
         if chosen := str(run_config.get("chosen", "")):
-            self.result.notes.append(f"Chosen for this data: {chosen}.")
+            self.result.notes.append(f"{CHOSEN}{chosen}.")
             log.info("chosen for this data: %s", chosen)
         self.ledger = Ledger(self.config.privacy, self.config.delta)
 
@@ -152,13 +156,17 @@ class StudyRun(Generic[Config]):
             refuse_to_replace(folder, force=self.force)
             return
         if strategy.checkpoint is not None and strategy.checkpoint.is_there():
-            strategy.checkpoint.load()  # raises where it is of another run
+            kept = strategy.checkpoint.load()  # raises where it is of another run
+            done = 0 if kept is None else kept.server_round
+            refuse_fewer_rounds(folder, self.config.rounds, done)
         else:
             refuse_to_resume(folder, self._fixed())
 
     def _begin(self, folder: Path, strategy: StudyStrategy[Any]) -> None:
         if self.resume:
             kept = strategy.checkpoint is not None and strategy.checkpoint.is_there()
+            self._seconds_before, chosen = gone_before(folder)
+            self.result.notes = [*chosen, *self.result.notes]
 
             def ready() -> None:
                 if not kept:
@@ -184,7 +192,7 @@ class StudyRun(Generic[Config]):
             self.result.notes.append(note)
             raise
         finally:
-            self.result.seconds = time.monotonic() - began
+            self.result.seconds = self._seconds_before + time.monotonic() - began
             self._collect(strategy)
             if self.folder is not None and self._ready:
                 self.result.save(self.folder)

@@ -222,11 +222,19 @@ class FolderLock:
     Raises
     ------
     ConfigError
-        Where another run holds it; nothing in the folder is touched then.
+        Where another run holds it; nothing in the folder is touched then. Where it can be no
+        folder: a file has its name, or it must not be written.
     """
 
+    _handle = -1
+
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"out={str(folder)!r}: no folder can be made there ({error.strerror})"
+            ) from None
         self._handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

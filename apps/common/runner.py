@@ -64,6 +64,11 @@ def run(
     run_config["report"] = bool(out) if report is None else report
     clients = int(run_config[f"{study}.clients"])
     with _folder(out) as folder:
+        if data is not None and folder == Path(data).resolve():
+            raise ConfigError(
+                f"out={str(out)!r}: holds the clients' files, and the tables of a run would pass "
+                "for more of them; choose another folder"
+            )
         run_config["out"] = str(folder)
         if not resume and not is_held(folder):
             # The ServerApp refuses it, too; here it is said before any runtime is started.

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from apps.common.files.dialect import (
     Ambiguous,
     is_blank,
+    not_a_number,
     other_separator,
     separator_of,
     two_signs,
@@ -40,6 +41,8 @@ ORDER = "order.txt"
 IN_MEMORY = "in-memory-"
 # What tells a data set of graphs, in the formats of TUDataset and Planetoid.
 GRAPH_FILES = ("*_A.txt", "ind.*.graph")
+# Sums of squares of numbers up to here can be told and computed with.
+_LARGEST = 1e60
 
 
 class DataError(ValueError):
@@ -69,17 +72,17 @@ class Table:
 
 
 def client_files(folder: Path) -> list[Path]:
-    """Return the data files of a folder, one a client: sorted, or in the order of ``order.txt``."""
+    """Return a folder's data files, one per client: sorted, or in the order of ``order.txt``."""
     if not folder.is_dir():
         if given_in_memory(folder):
             raise DataError(
                 f"{folder}: the data of this run was given in Python and is not kept; go on with "
                 "trellis.run(..., data=..., resume=True), the same data given again"
             )
-        raise DataError(f"{folder}: no such folder; --data takes a folder with one file a client")
+        raise DataError(f"{folder}: no such folder; --data takes a folder with one file per client")
     files = _data_files(folder)
     if not files:
-        raise DataError(f"{folder}: no {' or '.join(SUFFIXES)} file; put one file a client there")
+        raise DataError(f"{folder}: no {' or '.join(SUFFIXES)} file; put one file per client there")
     return files
 
 
@@ -111,8 +114,9 @@ def given_in_memory(data: str | Path) -> bool:
 
 
 def _data_files(folder: Path) -> list[Path]:
-    files = sorted(f for f in folder.iterdir() if f.suffix in SUFFIXES and f.is_file())
-    files = [f for f in files if f.name != "assignment.csv"]
+    files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and f.is_file())
+    # What begins with a dot is some program's own, such as ._ward.csv of a Mac.
+    files = [f for f in files if f.name != "assignment.csv" and not f.name.startswith(".")]
     order = folder / ORDER
     return _ordered(files, order) if order.is_file() else files
 
@@ -138,8 +142,8 @@ def read_table(path: Path) -> Table:
     Raises
     ------
     DataError
-        For a missing, unreadable, empty or malformed file, a missing or infinite value, text in a
-        cell, a repeated column name.
+        For a missing, unreadable, empty or malformed file, a missing, infinite or excessive value,
+        text in a cell, a column without a name or with that of another.
     """
     values, columns = _read(path, tolerant=False)
     bad = np.argwhere(~np.isfinite(values))
@@ -148,6 +152,13 @@ def read_table(path: Path) -> Table:
         raise DataError(
             f"{path}: row {row + 1}, column {columns[column]!r} is {values[row, column]} "
             f"({len(bad)} such cells); fill or drop missing values first"
+        )
+    large = np.argwhere(np.abs(values) > _LARGEST)
+    if large.size:
+        row, column = large[0]
+        raise DataError(
+            f"{path}: row {row + 1}, column {columns[column]!r} is {values[row, column]:g}, too "
+            "large to be computed with; correct it, or drop the row"
         )
     return Table(values, columns, str(path))
 
@@ -197,9 +208,9 @@ def read_tolerantly(path: Path, *, rows: int = 2, columns: int = 2) -> Table:
 
 def _read(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     try:
-        if path.suffix == ".npz":
+        if path.suffix.lower() == ".npz":
             values, columns = _read_npz(path, tolerant)
-        elif path.suffix == ".csv":
+        elif path.suffix.lower() == ".csv":
             values, columns = _read_csv(path, tolerant)
         else:
             raise DataError(f"{path}: unknown kind of file; use {' or '.join(SUFFIXES)}")
@@ -264,6 +275,7 @@ def _read_csv(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[st
             if header is None or not any(cell.strip() for cell in header):
                 raise DataError(f"{path}: empty; needs a header row with the variables' names")
             columns = tuple(cell.strip() for cell in header)
+            _refuse_nameless(path, columns)
             _refuse_repeats(path, columns)
             if all(_is_number(cell) for cell in columns):
                 raise DataError(f"{path}: the first row is all numbers; it must name the variables")
@@ -290,7 +302,9 @@ def _read_csv(path: Path, tolerant: bool) -> tuple[NDArray[np.float64], tuple[st
                     return _line_by_line(lines, len(columns), separator), columns
                 raise DataError(_first_bad_cell(path, columns, separator)) from None
     except UnicodeDecodeError:
-        raise DataError(f"{path}: not a text file in UTF-8") from None
+        raise DataError(
+            f"{path}: not a text file in UTF-8; save it anew, a spreadsheet calls this CSV UTF-8"
+        ) from None
     except Ambiguous as error:
         raise DataError(f"{path}: {error}") from None
     # A quoted cell may span lines, and would take the records there with it.
@@ -324,7 +338,7 @@ def _first_bad_cell(path: Path, columns: tuple[str, ...], separator: str) -> str
             if len(row) != len(columns):
                 return (
                     f"{path}: row {number} has {len(row)} cells, the header {len(columns)}; "
-                    "every row needs one value a variable"
+                    "every row needs one value per column"
                     f"{other_separator(separator.join(row), len(columns), separator)}"
                 )
             for name, cell in zip(columns, row, strict=True):
@@ -334,7 +348,9 @@ def _first_bad_cell(path: Path, columns: tuple[str, ...], separator: str) -> str
                         "values first"
                     )
                 if not _is_number(with_points(cell, separator)):
-                    return f"{path}: row {number}, column {name!r} is {cell!r}, not a number"
+                    return (
+                        f"{path}: row {number}, column {name!r} is {cell!r}, {not_a_number(cell)}"
+                    )
     return f"{path}: not a table of numbers"
 
 
@@ -348,6 +364,14 @@ def _is_number(cell: str | bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _refuse_nameless(path: Path, columns: tuple[str, ...]) -> None:
+    if "" in columns:
+        raise DataError(
+            f"{path}: column {columns.index('') + 1} of {len(columns)} has no name; name it, or "
+            "drop it (pandas writes row numbers so, but for to_csv(..., index=False))"
+        )
 
 
 def _refuse_repeats(path: Path, columns: tuple[str, ...]) -> None:

@@ -82,7 +82,7 @@ def _own_graphs(config: GromovWassersteinConfig, seed: int, node: Node) -> list[
         if not 0 <= node.partition < config.clients:
             raise DataError(f"partition {node.partition}: clients are 0 to {config.clients - 1}")
         return _dealt(config, seed, node)
-    if path.suffix == ".npz" and not path.is_dir():
+    if path.suffix.lower() == ".npz" and not path.is_dir():
         # On a device under sound privacy no single graph may decide whether the file is read.
         found = read_graphs(path, tolerant=config.privacy == "sound" and not node.simulated)
     elif graph_folder(path) is None:

@@ -57,7 +57,7 @@ def require_declared(config: GromovWassersteinConfig, node: Node) -> None:
             f"classes={config.classes} would tell the largest label of this device's data; set "
             "classes to their number"
         )
-    if node.data_path is not None and node.data_path.suffix != ".npz":
+    if node.data_path is not None and node.data_path.suffix.lower() != ".npz":
         raise PrivacyRefused(
             "with privacy='sound' a device reads its graphs from an npz file: of a folder of text "
             "files even the number of features depends on the data. "

@@ -119,7 +119,7 @@ def read_samples(path: Path, loss: Loss, *, tolerant: bool = False) -> Samples:
         For what `apps.common.tables.read_table` refuses (`read_tolerantly` where ``tolerant``), for
         a file without targets or without features, and for targets that the loss does not take.
     """
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         y = _npz_targets(path, tolerant)
         table = read_tolerantly(path, rows=1, columns=1) if tolerant else read_table(path)
         X, columns = table.values, table.columns

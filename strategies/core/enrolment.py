@@ -34,6 +34,7 @@ _FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
 _FOR_OTHERS = 10.0
 # Seconds between two lines that say for whom the run waits.
 TELL_EVERY = 5.0
+_MOST_REASONS = 10  # why clients are missing, in one error
 _LARGEST = 1e140  # number that a client may tell of its columns
 
 
@@ -261,6 +262,7 @@ def hear(answers: Answers, nodes: Mapping[int, OnlineNode]) -> Heard:
     heard = Heard()
     registered = {node.name: number for number, node in nodes.items() if node.name}
     failures = dict(answers.failures)
+    named = {number: node.called() for number, node in nodes.items()}
     for number, content in answers.content.items():
         node = nodes[number]
         try:
@@ -268,6 +270,7 @@ def hear(answers: Answers, nodes: Mapping[int, OnlineNode]) -> Heard:
                 heard.bridges.append((server, number))
                 continue
             own, refusal = _refusal(content)
+            named[number] = node.called(own)
             if refusal:
                 heard.refusals.append(f"{node.called(own)}: {refusal}"[:_LONGEST_REASON])
                 continue
@@ -279,12 +282,12 @@ def hear(answers: Answers, nodes: Mapping[int, OnlineNode]) -> Heard:
             failures[number] = f"cannot be enrolled: {error}"
             continue
         if registered.get(client.own, number) != number:
-            failures[number] = claims(client.own)
+            failures[number], named[number] = claims(client.own), node.called()
             continue
         heard.clients.append(client)
     heard.clients.sort(key=lambda client: (client.partition, client.name, client.node_id))
     heard.reasons.sort()
-    heard.reasons += [f"{nodes[n].called()}: {text}" for n, text in sorted(failures.items())]
+    heard.reasons += [f"{named[n]}: {text}" for n, text in sorted(failures.items())]
     return heard
 
 
@@ -311,7 +314,9 @@ def other_variables(client: Client, first: Client) -> str:
     missing = [v for v in first.variables if v not in set(client.variables)]
     extra = [v for v in client.variables if v not in set(first.variables)]
     if missing or extra:
-        detail = f"it lacks {missing[:5]} and adds {extra[:5]}"
+        lists = (("lacks", missing), ("adds", extra))
+        told = [f"{verb} {', '.join(map(repr, names[:5]))}" for verb, names in lists if names]
+        detail = f"it {' and '.join(told)}"
     else:
         detail = "the same names in another order"
     return (
@@ -340,8 +345,11 @@ def _too_few(found: Heard, needed: int, least: int, reasons: Sequence[str]) -> s
     if least and least < needed:
         told += f", clients-least={least} must be"
     advice = "" if least else "To go on without some, set clients-least"
-    # A line for each: many files may be bad in many ways.
-    text = f"{told}. " + "\n  ".join(reasons)
+    # A line for each: many files may be bad in many ways, very many hardly in as many.
+    shown = list(reasons[:_MOST_REASONS])
+    if len(reasons) > _MOST_REASONS:
+        shown.append(f"and {len(reasons) - _MOST_REASONS} more")
+    text = f"{told}. " + "\n  ".join(shown)
     if not advice:
         return text
     return f"{text}\n{advice}" if len(reasons) > 1 else f"{text}. {advice}"

@@ -47,7 +47,7 @@ def test_without_clients_least_a_wrong_file_ends_the_run_at_once(four: Site):
         words = four.submit(STUDY, "wrong", rounds=1, enrol_timeout=3000).end(code=1)
     assert "finished:failed" in words
     assert "3 of 4 clients could be enrolled" in words
-    assert "client ward has other variables than clinic: it lacks ['region-0']" in words
+    assert "client ward has other variables than clinic: it lacks 'region-0'" in words
     assert "set clients-least" in words
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import re
 
+_WITH_COMMA = re.compile(r"\s*[-+]?[\d.]+(,\d+)+(\.\d*)?\s*")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 # By what they are called in an error.
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
@@ -85,3 +86,13 @@ def other_separator(line: str, width: int, separator: str) -> str:
     if separator == "," and len(split(line, ",")) == 2 * width:
         return "; decimal commas need semicolons or tabs between the cells"
     return ""
+
+
+def not_a_number(cell: str) -> str:
+    """Return in words what is wrong with a cell that is no number, and what to do."""
+    if _WITH_COMMA.fullmatch(cell):
+        return (
+            "not a number; write decimals with a point (or separate cells by semicolons or tabs) "
+            "and nothing between thousands"
+        )
+    return "not a number; write labels and other kinds of two as 0 and 1, or drop the column"

@@ -26,6 +26,8 @@ GRAPHS = "graphs"
 STATE = ("checkpoint", "nodes")
 # Names the files that were written into `GRAPHS`: they depend on the clients' names.
 WRITTEN = ".written"
+# How the note begins that says which settings were chosen for the data.
+CHOSEN = "Chosen for this data: "
 _GRAPH_SUFFIXES = (".graphml", ".png", ".csv")
 
 
@@ -87,6 +89,30 @@ def refuse_to_resume(folder: Path, fixed: Mapping[str, Any]) -> None:
                 f"{folder / HEADER}: made with {key}={known.get(key)!r}, this run has "
                 f"{key}={value!r}; resume with the same settings or start in another folder"
             )
+
+
+def refuse_fewer_rounds(folder: Path, rounds: int, done: int) -> None:
+    """Refuse to go on with a run for fewer rounds than it has done already.
+
+    Raises
+    ------
+    CheckpointError
+        Names both numbers. What a run was set to it may always be resumed with: some do a round
+        more than that, to say how far they came.
+    """
+    set_to = (_header(folder) or {}).get("config", {}).get("rounds", done)
+    if rounds < min(done, set_to):
+        raise CheckpointError(
+            f"{folder}: has done {done} rounds, this run has rounds={rounds}; resume with "
+            f"rounds={done} or more, or start in another folder"
+        )
+
+
+def gone_before(folder: Path) -> tuple[float, list[str]]:
+    """Return the seconds that a run took until it is resumed, and the notes on what it chose."""
+    before = _header(folder) or {}
+    notes = [note for note in before.get("notes", []) if note.startswith(CHOSEN)]
+    return float(before.get("seconds", 0.0)), notes
 
 
 def refuse_other_clients(folder: Path, clients: Sequence[Named]) -> None:

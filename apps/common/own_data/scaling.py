@@ -256,7 +256,7 @@ def scales_by_value(value: str) -> str:
         For a file that cannot be read, or lacks the columns name, offset and scale.
     """
     path = Path(value)
-    if path.suffix != ".csv":
+    if path.suffix.lower() != ".csv":
         return value
     try:
         rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))

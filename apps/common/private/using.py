@@ -84,7 +84,7 @@ def new_table(
     if isinstance(data, str | Path):
         path = Path(data)
         table = read_with_gaps(path) if gaps else read_table(path)
-        if y is None and targets is not None and path.suffix == ".npz":
+        if y is None and targets is not None and path.suffix.lower() == ".npz":
             y = _array(path, targets, len(table.values))
     else:
         table = _in_memory(data, variables, gaps)

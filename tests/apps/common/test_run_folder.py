@@ -113,6 +113,35 @@ def test_a_refused_resume_by_the_command_changes_no_file(tmp_path, capsys):
     assert main(["run", "--resume", str(out), "--set", "rounds=4"]) == 0
     assert main(["run", STUDY, "--resume", str(out)]) == 0
     assert RunResult.load(out).config["rounds"] == 4
+    before = content(out)
+    assert main(["run", "--resume", str(out), "--set", "rounds=1"]) == 1
+    assert "resume with rounds=2 or more" in " ".join(capsys.readouterr().out.split())
+    assert content(out) == before
+
+
+def test_a_resumed_run_keeps_its_time_and_what_it_chose(tmp_path):
+    names = [f"w{i}" for i in range(6)]
+    rng = np.random.default_rng(0)
+    for name in names:
+        rows = [f"{a:.3f},{int(a > 0)}" for a in rng.normal(size=20)]
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "\n".join(rows) + "\n")
+    out = tmp_path / "out"
+    given = {"data": tmp_path, "out": out, "report": False}
+    first = run("server-graph", {"rounds": 3}, **given)
+    header = json.loads((out / "run.json").read_text())
+    header["seconds"] = 100.0
+    (out / "run.json").write_text(json.dumps(header))
+    again = run("server-graph", first.config, **given, resume=True)
+    assert again.seconds >= 100.0
+    assert [n for n in again.notes if n.startswith("Chosen")] == first.notes[:1] != []
+
+
+def test_a_run_that_certified_its_end_is_resumed_with_its_own_settings(tmp_path):
+    settings = {"rounds": 2, "variables": 6, "blocks": 2}
+    first = run("joint-precision", settings, out=tmp_path, report=False)
+    assert len(first.metrics) == 3  # the last says how large the gap is
+    again = run("joint-precision", settings, out=tmp_path, report=False, resume=True)
+    assert again.arrays["precision"].tobytes() == first.arrays["precision"].tobytes()
 
 
 def test_without_a_study_and_without_a_run_the_command_says_what_is_missing(tmp_path, capsys):
@@ -180,6 +209,16 @@ def test_files_of_nobody_s_run_are_never_written_over(tmp_path, name, force):
 def test_a_folder_with_other_files_can_be_used(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     assert run(STUDY, SMALL, out=tmp_path).status == "completed"
+
+
+def test_a_run_is_not_kept_among_the_clients_files_nor_in_a_file(tmp_path):
+    data = tables(tmp_path / "data")
+    before = content(tmp_path)
+    with pytest.raises(ConfigError, match="holds the clients' files"):
+        run(STUDY, {"rounds": 2}, data=data, out=data)
+    with pytest.raises(ConfigError, match="no folder can be made there"):
+        run(STUDY, SMALL, out=data / "a.csv")
+    assert content(tmp_path) == before
 
 
 def test_a_run_that_never_began_is_replaced(tmp_path):

@@ -51,6 +51,11 @@ def test_an_npz_is_read_with_or_without_names(tmp_path):
         ("a,b\n", "no rows of data"),
         ("a,a\n1,2\n", "the column name 'a' stands more than once"),
         ("1,2\n3,4\n", "the first row is all numbers"),
+        (",a\n0,2\n1,4\n", "column 1 of 2 has no name"),
+        ("a,y\n1,M\n2,B\n", "column 'y' is 'M', not a number; write labels"),
+        ('a,b\n"1,5",2\n', "'1,5', not a number; write decimals with a point"),
+        ('a,b\n"1,234.5",2\n', "nothing between thousands"),
+        ("a,b\n1,2\n-1e99,2\n", "row 2, column 'a' is -1e+99, too large to be computed with"),
     ],
 )
 def test_a_bad_csv_is_named_with_its_row_and_column(tmp_path, text, message):
@@ -132,6 +137,14 @@ def test_client_files_are_sorted_and_only_data(tmp_path):
         client_files(tmp_path / "empty")
 
 
+def test_a_client_s_file_may_end_in_capitals_and_what_programs_leave_is_no_client(tmp_path):
+    write(tmp_path / "north.CSV", "a,b\n1,2\n3,4\n")
+    write(tmp_path / "south.csv", "a,b\n1,2\n3,4\n")
+    (tmp_path / "._south.csv").write_bytes(bytes(range(256)))
+    assert [path.name for path in client_files(tmp_path)] == ["north.CSV", "south.csv"]
+    np.testing.assert_array_equal(read_table(tmp_path / "north.CSV").values, [[1, 2], [3, 4]])
+
+
 def test_the_fingerprint_sees_values_and_names(tmp_path):
     one = read_table(write(tmp_path / "a.csv", "x,y\n1,2\n"))
     two = read_table(write(tmp_path / "b.csv", "x,y\n1,2\n"))
@@ -198,7 +211,7 @@ def test_a_header_with_two_separators_is_refused(tmp_path, text, message, reader
         ("a;b\n1,5;2\n3;2.5\n", "row 1 has a decimal comma, row 2 a decimal point"),
         ("a;b\n1;2\n3;1.234,5\n", "row 2 has a decimal comma, row 2 a decimal point"),
         ("a;b\n1;2\n3;1,234,567\n", "row 2, column 'b' is '1,234,567', not a number"),
-        ("a,b\n1;2\n", "row 1 has 1 cells, the header 2; every row needs one value a variable; "
+        ("a,b\n1;2\n", "row 1 has 1 cells, the header 2; every row needs one value per column; "
          "the header is separated by commas, this row by semicolons"),
         ("a,b\n1,5,2,5\n", "decimal commas need semicolons or tabs between the cells"),
         ('a,b\n"1,5",2\n', "row 1, column 'a' is '1,5', not a number"),

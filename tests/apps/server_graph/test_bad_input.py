@@ -158,7 +158,7 @@ def test_a_step_that_is_too_long_ends_the_run_with_advice(capsys, method, messag
         ("y,a,b\n1,,3\n-1,1,0\n", "row 1, column 'a' is missing"),
         ("y,a,b\n1,2,3\n2,1,0\n", "y is 2"),
         ("t,a,b\n1,2,3\n-1,1,0\n", "no column 'y'"),
-        ("y,a,c\n1,2,3\n-1,1,0\n", "it lacks ['b'] and adds ['c']"),
+        ("y,a,c\n1,2,3\n-1,1,0\n", "it lacks 'b' and adds 'c'"),
         ("", "empty; needs a header row"),
     ],
 )

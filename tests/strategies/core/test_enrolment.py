@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from flwr.app import ConfigRecord, RecordDict
 
 from sim.faults import Away
 from strategies.core import enrolment
 from strategies.core.base import StudyError
 from strategies.core.enrolment import Client, Heard, enrol, judged
-from strategies.core.nodes import online
+from strategies.core.nodes import OnlineNode, online
 from tests.strategies.core.devices import files, grid_of, run
 
 BAD_FILES = {
@@ -23,7 +24,7 @@ BAD_FILES = {
     "re-ordered": "b,a,c,d\n1,2,3,4\n4,3,2,1\n",
 }
 TOLD = {
-    "other columns": "client north has other variables than site0: it lacks ['d'] and adds ['e']",
+    "other columns": "client north has other variables than site0: it lacks 'd' and adds 'e'",
     "re-ordered": "client north has other variables than site0: the same names in another order",
 }
 WORDS = "north: the data cannot be read or used (device error E2); its owner finds the details"
@@ -79,9 +80,27 @@ def test_columns_are_judged_by_what_most_clients_have():
     heard = Heard([client("a", "xyz"), client("b", "xy"), client("c", "xy")])
     found = judged(heard)
     assert [c.name for c in found.clients] == ["b", "c"]
-    assert "client a has other variables than b: it lacks [] and adds ['z']" in found.reasons[0]
+    assert "client a has other variables than b: it adds 'z'" in found.reasons[0]
     tie = judged(Heard(heard.clients[:2]))
     assert [c.name for c in tie.clients] == ["a"]
+
+
+def test_of_very_many_bad_files_ten_are_told(tmp_path):
+    devices = files(tmp_path, 12)
+    for device in devices:
+        spoil(device, "")
+    names = [f"ward{i}" for i in range(12)]
+    with pytest.raises(StudyError, match=r"(?s)0 of 12 .*and 2 more") as error:
+        run(devices, tmp_path / "out", names=names)
+    assert str(error.value).count("ward") == 10
+
+
+def test_a_client_whose_introduction_is_no_good_is_named():
+    record = {"name": "north", "partition": 0, "count": 0, "variables": ["a"]}
+    answers = enrolment.Answers()
+    answers.content[7] = RecordDict({"client": ConfigRecord(record)})
+    heard = enrolment.hear(answers, {7: OnlineNode(7, "", "")})
+    assert heard.reasons[0].startswith("north: cannot be enrolled")
 
 
 def test_a_refusal_by_policy_counts_as_there_unless_a_least_number_is_set(tmp_path):
