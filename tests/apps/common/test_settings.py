@@ -32,7 +32,7 @@ def test_the_paper_s_settings_are_valid(study):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rho": -1}, "rho=-1.0: must be > 0"),
+        ({"rho": -1}, "rho=-1.0: must not be below 0"),
         ({"rho": "abc"}, "rho='abc': must be a number"),
         ({"rho": True}, "rho=True: must be a number"),
         ({"rho": float("nan")}, "rho=nan"),
