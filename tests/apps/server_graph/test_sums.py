@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import apps
+from apps.common.results import RunResult
 from apps.common.runner import make_run_config
 from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.private import Terms
@@ -18,6 +19,7 @@ from privacy.accounting.sampled import spent
 from sim.faults import Drop
 from sim.grid import run_local
 from tests.apps.server_graph.federations import far, study
+from tests.crashing import crashing_after
 
 SMALL = {
     "servers": 4, "topology": "ring", "clients": 16, "samples": "20", "rounds": 6,
@@ -130,7 +132,9 @@ def test_a_report_says_what_privacy_cost(tmp_path):
 
 
 def test_a_resumed_run_goes_on_with_models_and_account(tmp_path):
-    first = study({**SMALL, "rounds": 4}, out=tmp_path)
+    with crashing_after(4):
+        study({**SMALL, "rounds": 6}, out=tmp_path)
+    first = RunResult.load(tmp_path)
     more = study({**SMALL, "rounds": 6}, out=tmp_path, resume=True)
     assert [row["round"] for row in more.metrics] == [1, 2, 3, 4, 5, 6]
     assert more.metrics[:4] == first.metrics
