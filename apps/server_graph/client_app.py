@@ -47,6 +47,7 @@ from apps.common.private.once import tell_once
 from apps.common.private.personal import Personal, personal
 from apps.common.seeds import generator
 from privacy.accounting.budget import Policy, PrivacyRefused
+from privacy.mechanisms.shares import Together
 from privacy.secagg.client import Summands, register
 from strategies.core import wire
 from strategies.core.robust import clipped
@@ -220,10 +221,11 @@ def _noisy_summands(message: Message, context: Context) -> Summands:
         *(context, run.config, {"gradient": u}),
         what=GRADIENTS,
         sensitivity=sensitivity,
-        ratio=sensitivity / deviation,
+        ratio=terms.ratio(count),
         server_round=number,
         sampling=rates.sampling,
         releases=terms.releases,
+        together=Together(deviation, terms.least_ratio),
     )
 
 

@@ -260,6 +260,44 @@ def test_the_chosen_sigma_spends_epsilon_and_nothing_less_would(privacy, release
     assert spent <= epsilon * SLACK
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 8.0])
+@pytest.mark.parametrize("batch", [0, 15])
+def test_clients_of_unequal_sizes_make_one_sum_and_each_spends_epsilon_at_most(
+    batch, epsilon, tmp_path
+):
+    """Small clients need more noise, and no batch of 15 can be drawn of 8: shares are the same."""
+    sizes = ",".join(["8", "20", "50"] * 3)
+    settings = {**SERVERS, "release": "sum", "method": "fedavg", "samples": sizes, "batch": batch}
+    more = {"epsilon": epsilon, "held-out": 0.3, "standardise": "shared"}
+    result, why = spend("server-graph", {**settings, **more}, tmp_path)
+    assert why == ""
+    within(result, epsilon)
+    spent = [entry["epsilon"] for entry in result.ledger["clients"]]
+    assert max(spent) >= 0.3 * epsilon
+    rounds = [
+        event for event in result.ledger["clients"][0]["events"] if "gradients" in event["what"]
+    ]
+    assert len(rounds) == 6  # none was made again
+    widths = {
+        event["sigma"]
+        for entry in result.ledger["clients"]
+        for event in entry["events"]
+        if "gradients" in event["what"]
+    }
+    assert len(widths) == 1
+
+
+def test_a_run_of_sums_that_fails_tells_what_it_has_spent(tmp_path):
+    settings = {**SERVERS, "release": "sum", "method": "fedavg"}
+    with crashing_after(2):
+        run("server-graph", settings, out=tmp_path, report=False)
+    result = RunResult.load(tmp_path)
+    assert result.status == "failed"
+    within(result, 1.0)
+    assert result.ledger["epsilon"] > 0.0
+    assert all(len(entry["events"]) == 2 for entry in result.ledger["clients"])
+
+
 # --- gromov-wasserstein --------------------------------------------------------------------------
 
 GRAPHS = SMALL["gromov-wasserstein"]
