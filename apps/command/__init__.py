@@ -9,9 +9,13 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from . import audit, compare, deploy, device, listing, merge, paper, predict, report, run, sample
 from . import tune as tuning
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 COMMANDS = (
     *(listing, run, sample, tuning, predict, compare, report, paper, audit),
@@ -32,10 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.act(options, console) or 0)
     except KeyboardInterrupt:
-        console.print("[yellow]interrupted[/]; nothing already computed is lost")
-        if (out := getattr(options, "resumable", None)) is not None:
-            study = "" if options.study == "all" else f" {options.study}"
-            console.print(f"go on with: trellis run{study} --resume {out}", soft_wrap=True)
+        _say_interrupted(options, console)
         return 130
     except USER_ERRORS as error:
         if options.verbose:
@@ -45,6 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = said(error).replace("[", "\\[")
         console.print(f"[red]error:[/] {text}", soft_wrap=True, highlight=False)
         return 1
+
+
+def _say_interrupted(options: argparse.Namespace, console: Console) -> None:
+    """Say what is left of what was interrupted, and how to go on with it."""
+    if hasattr(options, "resumable") and options.resumable is None:
+        text = "[yellow]interrupted[/]; nothing is kept. With --out DIR a run can be gone on with"
+        console.print(text, soft_wrap=True)
+        return
+    console.print("[yellow]interrupted[/]; nothing already computed is lost")
+    if (out := getattr(options, "resumable", None)) is not None:
+        study = "" if options.study == "all" else f" {options.study}"
+        console.print(f"go on with: trellis run{study} --resume {out}", soft_wrap=True)
 
 
 def _parser() -> argparse.ArgumentParser:

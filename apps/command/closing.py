@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +19,17 @@ def show(console: Console, results: Sequence[RunResult]) -> None:
     for result in results:
         for note in result.notes:
             console.print(f"[yellow]{result.study}:[/] {escape(note)}", soft_wrap=True)
+    # Few columns, and lines in them: this is to fit into a terminal of 80 characters.
     table = Table(title="Trellis")
-    table.add_column("study", no_wrap=True)
-    for column in ("rounds, time", "sent", "privacy"):
-        table.add_column(column)
-    table.add_column("result", no_wrap=True)
+    for column in ("study", "cost", "result"):
+        table.add_column(column, no_wrap=True)
     for result in results:
         table.add_row(
-            f"{result.study}\n{result.status}",
-            f"{len(result.metrics)}\n{result.seconds:.2f} s",
-            f"{result.bytes_up / 1e3:,.0f} kB up\n{result.bytes_down / 1e3:,.0f} kB down",
-            _privacy(result.ledger),
-            "\n".join(f"{name} {value:.4g}" for name, value in _numbers(result).items()),
+            "\n".join((result.study, result.status, *_privacy(result.ledger))),
+            f"{len(result.metrics)} rounds\n{result.seconds:.2f} s\n"
+            f"up {result.bytes_up / 1e3:,.0f} kB\ndown {result.bytes_down / 1e3:,.0f} kB",
+            "\n".join(f"{name} {_told(value)}" for name, value in _numbers(result).items()),
+            end_section=True,
         )
     console.print(table)
     for result in results:
@@ -71,9 +71,14 @@ def _show_scores(console: Console, result: RunResult) -> None:
     console.print(escape(in_words(result.scores)), highlight=False)
 
 
-def _privacy(ledger: Mapping[str, Any]) -> str:
-    mode = str(ledger.get("mode", "none"))
-    if not ledger.get("epsilon"):
-        return mode
-    simulated = " (simulated)" if ledger.get("simulated") else ""
-    return f"{mode}, epsilon {ledger['epsilon']:.3g}{simulated}"
+def _told(value: float) -> str:
+    return "not known" if math.isnan(value) else f"{value:.4g}"
+
+
+def _privacy(ledger: Mapping[str, Any]) -> list[str]:
+    """Return the privacy of a run, in lines."""
+    lines = [f"privacy {ledger.get('mode', 'none')}"]
+    if ledger.get("epsilon"):
+        lines.append(f"epsilon {ledger['epsilon']:.3g}")
+        lines += ["(simulated)"] * bool(ledger.get("simulated"))
+    return lines

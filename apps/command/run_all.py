@@ -52,7 +52,7 @@ def run_all(options: argparse.Namespace, console: Console) -> int:
                 text = _told(error)
                 console.print(f"[red]{study} failed:[/] {escape(text)}", soft_wrap=True)
                 results.append(_what_is_left(study, folder, before, seed, engine, text))
-    options.resumable = None
+    del options.resumable  # all have ended
     show(console, results)
     words = {study: _wording(study) for study in apps.STUDIES}
     costs = cost_rows(results, words)

@@ -175,7 +175,12 @@ def _run_in_flower(run_config: Mapping[str, Scalar], clients: int) -> None:
         if row := row_of(line):
             publish(study, rounds, row)
 
-    ended = simulate(app_folder(), run_config, nodes=clients, on_log=tell)
+    try:
+        ended = simulate(app_folder(), run_config, nodes=clients, on_log=tell)
+    except KeyboardInterrupt:
+        if _header(folder) != before:
+            _note_interruption(folder)
+        raise
     if not ended.ok and _header(folder) != before:
         # What the study wrote says more than the end of Flower's log.
         with suppress(FileNotFoundError, ValueError):
@@ -183,6 +188,18 @@ def _run_in_flower(run_config: Mapping[str, Scalar], clients: int) -> None:
             if notes:
                 raise StudyError(f"{notes[-1]} (Flower: {ended.status})")
     ended.check()
+
+
+def _note_interruption(folder: Path) -> None:
+    """Say in a run's folder that it was interrupted: its ServerApp was ended before it could."""
+    with suppress(FileNotFoundError, ValueError):
+        result = RunResult.load(folder)
+        if result.status == "running":
+            result.status = "interrupted"
+            result.notes.append(
+                "The run was interrupted; it can be resumed from its last checkpoint."
+            )
+            result.save(folder)
 
 
 def _header(folder: Path) -> bytes:

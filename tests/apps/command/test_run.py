@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import apps
 from apps.command import main, run_all
+from apps.command.closing import show
 from apps.command.showcase import Showcase
 from apps.common import runner
 from apps.common.progress import LineDisplay, LiveDisplay, display_on, row_of
@@ -146,6 +150,35 @@ def test_an_interrupt_names_a_command_that_can_be_parsed(
     shown = capsys.readouterr().out
     assert hint.format(tmp_path) in shown
     assert ("go on with" in shown) == bool(hint)
+    assert ("nothing is kept" in shown) == (not hint)
+
+
+def test_a_run_in_flower_that_is_interrupted_says_so_in_its_folder(tmp_path, monkeypatch):
+    def cut_off(app, run_config, **_):
+        RunResult(STUDY, 1, "flower", {}).save(Path(run_config["out"]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sim.flower.simulate", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(STUDY, TINY, out=tmp_path, engine="flower")
+    left = RunResult.load(tmp_path)
+    assert left.status == "interrupted"
+    assert "can be resumed" in left.notes[-1]
+
+
+def test_the_closing_table_is_whole_on_a_narrow_terminal():
+    result = RunResult("gromov-wasserstein", 1, "local", {}, status="completed", seconds=1234.5)
+    result.metrics, result.bytes_up, result.bytes_down = [{}] * 200, 3_065_184, 123_065_184
+    result.headline = {"alone-held-out-likelihood": -1234.5678, "gap": float("nan")}
+    result.ledger = {"mode": "sound", "epsilon": 0.6864, "simulated": True}
+    console = Console(width=80, record=True, file=io.StringIO())
+    show(console, [result])
+    shown = console.export_text()
+    assert "…" not in shown
+    for word in ("200 rounds", "1234.50 s", "up 3,065 kB", "down 123,065 kB", "epsilon 0.686"):
+        assert word in shown
+    assert "alone-held-out-likelihood -1235" in shown
+    assert "gap not known" in shown
 
 
 def test_an_error_without_words_is_named_by_its_kind(monkeypatch, capsys):
