@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import numpy as np
 from flwr.app import RecordDict
@@ -39,16 +38,11 @@ def close(
         strategy.deliver(grid)
     else:
         deliver_models(strategy, grid, strategy.result, strategy.result_centroid())
-    result.ledger = account(config, strategy)
-    _fill(result, config, seed, strategy, headline)
-
-
-def account(config: ServerGraphConfig, strategy: NoisySums) -> dict[str, Any]:
-    """Return what clients have released so far, for the ledger of the run."""
     names = [client.name for client in strategy.clients]
     simulated = all(client.simulated for client in strategy.clients)
-    found = strategy.ledger.report(names, sum_statement(config, simulated))
-    return {**found, "simulated": simulated}
+    result.ledger = strategy.ledger.report(names, sum_statement(config, simulated))
+    result.ledger["simulated"] = simulated
+    _fill(result, config, seed, strategy, headline)
 
 
 def deliver_models(

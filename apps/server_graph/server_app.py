@@ -23,7 +23,7 @@ from strategies.server_graph.strategy import ServerGraph
 from strategies.server_graph.sums import NoisySums
 
 from .build import build_strategy, deviation, releases_in
-from .closing import account, close, deliver_models
+from .closing import close, deliver_models
 from .config import ServerGraphConfig
 from .forecast import sum_warnings
 from .losses import loss_by_name, start
@@ -56,10 +56,6 @@ def main(grid: Grid, context: Context) -> None:
     with run.recording(strategy):
         try:
             strategy.run(grid, resume=run.resume)
-        except BaseException:  # what was released is released
-            if strategy.clients and isinstance(strategy, NoisySums):
-                run.result.ledger = account(config, strategy)
-            raise
         finally:  # also of a run that fails: what was told is told
             if strategy.clients and not isinstance(strategy, NoisySums):
                 run.result.ledger = _ledger(config, strategy, noise.simulated)

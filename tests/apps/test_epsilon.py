@@ -287,17 +287,6 @@ def test_clients_of_unequal_sizes_make_one_sum_and_each_spends_epsilon_at_most(
     assert len(widths) == 1
 
 
-def test_a_run_of_sums_that_fails_tells_what_it_has_spent(tmp_path):
-    settings = {**SERVERS, "release": "sum", "method": "fedavg"}
-    with crashing_after(2):
-        run("server-graph", settings, out=tmp_path, report=False)
-    result = RunResult.load(tmp_path)
-    assert result.status == "failed"
-    within(result, 1.0)
-    assert result.ledger["epsilon"] > 0.0
-    assert all(len(entry["events"]) == 2 for entry in result.ledger["clients"])
-
-
 # --- gromov-wasserstein --------------------------------------------------------------------------
 
 GRAPHS = SMALL["gromov-wasserstein"]
@@ -365,3 +354,22 @@ def test_a_run_that_is_resumed_tells_of_all_it_has_spent(study, settings, tmp_pa
     assert again.ledger["epsilon"] == whole.ledger["epsilon"]
     for one, other in zip(whole.ledger["clients"], again.ledger["clients"], strict=True):
         assert one["events"] == other["events"]
+
+
+@pytest.mark.parametrize(
+    ("study", "settings", "releases"),
+    [
+        ("consensus-graph", {**SMALL["consensus-graph"], "privacy": "sound"}, 1),
+        ("joint-precision", {**SMALL["joint-precision"], "privacy": "sound"}, 1),
+        ("server-graph", {**SERVERS, "release": "sum", "method": "fedavg"}, 2),
+        ("gromov-wasserstein", {**GRAPHS, "privacy": "sound", "method": "fedavg"}, 1),
+    ],
+)
+def test_a_run_of_sums_that_fails_tells_what_it_has_spent(study, settings, releases, tmp_path):
+    with crashing_after(releases):
+        run(study, settings, out=tmp_path, report=False)
+    result = RunResult.load(tmp_path)
+    assert result.status == "failed"
+    within(result, 1.0)
+    assert result.ledger["epsilon"] > 0.0
+    assert all(len(entry["events"]) == releases for entry in result.ledger["clients"])
