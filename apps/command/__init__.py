@@ -10,11 +10,12 @@ import argparse
 import logging
 from collections.abc import Sequence
 
-from . import audit, compare, deploy, device, listing, merge, paper, predict, report, run, sample
+from . import audit, case, compare, deploy, device, listing, merge, paper, predict, report, run
+from . import sample as sampling
 from . import tune as tuning
 
 COMMANDS = (
-    *(listing, run, sample, tuning, predict, compare, report, paper, audit),
+    *(listing, run, sampling, tuning, predict, compare, report, case, paper, audit),
     *(merge, deploy, device),
 )
 
