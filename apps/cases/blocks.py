@@ -53,8 +53,8 @@ def ways_table(
 ) -> Table:
     """Return a row per way of learning, knowing nothing and learning alone first.
 
-    Learning alone is that of the first way's runs: what the clients reach by themselves from the
-    same records.
+    Learning alone is that of the first way's runs, for all ways: a private run may have no more
+    than rough units of the measurements, and alone a client has its own.
     """
     first = next(iter(ways.values()))
     measure = measure or evidence.main_measure(first)
@@ -62,11 +62,13 @@ def ways_table(
     by_itself = with_error(evidence.score(first, ALONE, measure), percent)
     rows: list[list[object]] = [[NOTHING, nothing, None, None], [alone, by_itself, None, None]]
     for words, runs in ways.items():
-        gains = evidence.client_gains(runs, measure)
+        gains = evidence.client_gains(runs, first, measure)
         better, _, _ = evidence.wins(gains)
         who = f"{better} of {len(gains)}" if gains else number(None)
         reached = with_error(evidence.score(runs, measure=measure), percent)
-        rows.append([words, reached, against_alone(evidence.gain(runs, measure=measure)), who])
+        rows.append(
+            [words, reached, against_alone(evidence.gain(runs, first, measure=measure)), who]
+        )
     splits = counted(len(first), "split")
     more = "less" if measure in first[0].scores["lower"] else "more"
     caption = (
@@ -121,7 +123,7 @@ def clients_blocks(
     measure = measure or str(scores["main"])
     scores["main"] = measure
     place = scores["measures"].index(measure)
-    gains = evidence.client_gains(runs, measure)
+    gains = evidence.client_gains(runs, measure=measure)
     records = {str(one["name"]): one["count"] for one in runs[0].clients}
     rows: list[list[object]] = []
     for one in scores["clients"]:

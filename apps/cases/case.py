@@ -39,7 +39,8 @@ class Planned:
     name : a short key, also the name of its folder
     study : a key of `apps.STUDIES`
     words : what a reader calls it, such as "together, without privacy"
-    settings : kebab-case settings; what is left out is chosen for the data
+    settings : kebab-case settings; what is left out is chosen for the data. ``{data}`` in one is
+        the folder of all prepared data, for files that are nobody's own
     data : the sub-folder of the prepared data
     """
 
@@ -48,6 +49,13 @@ class Planned:
     words: str
     settings: Mapping[str, Any]
     data: str
+
+    def settings_in(self, folder: str) -> dict[str, Any]:
+        """Return the settings for data that was prepared in ``folder``."""
+        return {
+            key: value.replace("{data}", folder) if isinstance(value, str) else value
+            for key, value in self.settings.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -208,10 +216,10 @@ def _prepare(case: Case, folder: Path) -> None:
         made.rename(folder)
 
 
-def _digest(folder: Path) -> str:
+def _digest(folder: Path, pattern: str = "**/*") -> str:
     """Return what tells the contents of two folders apart."""
     found = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in sorted(path for path in folder.glob(pattern) if path.is_file()):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         found.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
     return found.hexdigest()
@@ -231,7 +239,7 @@ def _make(
             "study": one.study,
             "settings": dict(one.settings),
             "data": one.data,
-            "contents": _digest(data),
+            "contents": [_digest(data), _digest(out / DATA, "*")],
         }
         same = _read(here / _PLANNED) == json.loads(json.dumps(note))
         if not same:
@@ -242,15 +250,15 @@ def _make(
             folder = here / f"seed-{seed}"
             result = _finished(folder, seed)
             if result is None:
+                shutil.rmtree(folder, ignore_errors=True)  # what was begun and not finished
                 # The page leads to one report per way of learning.
                 with _quietly():
                     result = run(
                         one.study,
-                        one.settings,
+                        one.settings_in(str(out / DATA)),
                         data=data,
                         seed=seed,
                         out=folder,
-                        force=(folder / "run.json").is_file(),
                         report=seed == seeds[0],
                     )
             found[one.name].append(result)

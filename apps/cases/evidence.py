@@ -107,32 +107,38 @@ def gain(
     Parameters
     ----------
     runs : one per split
-    over : other runs on the same splits, whose result is compared; the same runs' ``row`` if None
-    row : what is compared with where ``over`` is None
+    over : runs on the same splits whose ``row`` is compared with; the same runs if None
+    row : learning alone, or `THIS` for the result of other runs
     """
     measure = measure or main_measure(runs)
-    others, name = (runs, row) if over is None else (over, THIS)
     sign = -1.0 if is_lower(runs[0].scores, measure) else 1.0
     values = []
-    for ours, theirs in zip(runs, others, strict=True):
-        pair = _mean(ours.scores, THIS, measure), _mean(theirs.scores, name, measure)
+    for ours, theirs in zip(runs, runs if over is None else over, strict=True):
+        pair = _mean(ours.scores, THIS, measure), _mean(theirs.scores, row, measure)
         if pair[0] is None or pair[1] is None:
             return None
         values.append(sign * (pair[0] - pair[1]))
     return estimate(values, held_out_share(runs))
 
 
-def client_gains(runs: Sequence[RunResult], measure: str = "") -> dict[str, Estimate]:
-    """Return how much every client gains over learning alone; those that all splits know."""
+def client_gains(
+    runs: Sequence[RunResult], over: Sequence[RunResult] | None = None, measure: str = ""
+) -> dict[str, Estimate]:
+    """Return how much every client gains over learning alone; those that all splits know.
+
+    What it reaches alone is told by ``over``, runs on the same splits; by the same runs if None.
+    """
     measure = measure or main_measure(runs)
     place = runs[0].scores["measures"].index(measure)
     sign = -1.0 if is_lower(runs[0].scores, measure) else 1.0
     found: dict[str, list[float]] = {}
-    for run in runs:
+    for run, other in zip(runs, runs if over is None else over, strict=True):
+        alone = {str(client["name"]): client["rows"] for client in other.scores["clients"]}
         for client in run.scores["clients"]:
-            ours, alone = (_value(client["rows"], row, place) for row in (THIS, ALONE))
-            if ours is not None and alone is not None:
-                found.setdefault(str(client["name"]), []).append(sign * (ours - alone))
+            name = str(client["name"])
+            pair = _value(client["rows"], THIS, place), _value(alone.get(name, {}), ALONE, place)
+            if pair[0] is not None and pair[1] is not None:
+                found.setdefault(name, []).append(sign * (pair[0] - pair[1]))
     share = held_out_share(runs)
     return {
         name: estimate(values, share) for name, values in found.items() if len(values) == len(runs)

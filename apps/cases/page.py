@@ -62,7 +62,7 @@ def commands(planned: Sequence[Planned], data: str) -> str:
     lines = []
     for one in planned:
         words = ["trellis", "run", one.study, "--data", f"{data}/{one.data}"]
-        for key, value in one.settings.items():
+        for key, value in one.settings_in(data).items():
             words += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
         lines.append(shlex.join([*words, "--out", f"results/{one.name}"]))
     return "\n".join(lines)
