@@ -64,7 +64,8 @@ class Story:
 
     Attributes
     ----------
-    answer : two or three sentences that answer the question, also where the answer is no
+    answer : a few sentences that answer the question, also where the answer is no; a line of
+        the text is a paragraph
     learned : what was learned
     sure : how sure it is: splits, standard errors, edges that come back
     cost : what it cost in privacy: who saw what, what was spent, what is not covered

@@ -23,7 +23,7 @@ def write(
     case: Case, planned: Sequence[Planned], story: Story, runs: Runs, path: Path, *, quick: bool
 ) -> Path:
     """Write the page, whole or not at all; it names no place of this machine."""
-    answer: list[Block] = [Paragraph(story.answer)]
+    answer: list[Block] = [*map(Paragraph, story.answer.splitlines())]
     if quick:
         answer.insert(0, Notice(_QUICK))
     sections = [Section(case.question, answer)]
