@@ -20,7 +20,7 @@ from apps.common.evaluation.measures import THIS
 from apps.common.results import RunResult
 from apps.joint_precision.private.own import raw_correlation
 
-from ..evidence import Estimate
+from ..evidence import Estimate, estimate
 from .scans import NEW, Scans
 
 Matrix = NDArray[np.float64]
@@ -73,7 +73,7 @@ class NewPeople:
 
         Hospitals are the unit, not people: people of one hospital are judged by one graph.
         """
-        return of_units(list(self.by_hospital(values).values()))
+        return estimate(list(self.by_hospital(values).values()), 0.0)
 
     def table(self, together: Vector, alone: Vector) -> dict[str, Any]:
         """Return both as scores (`apps.common.evaluation.scores`), a row per hospital."""
@@ -98,10 +98,3 @@ class NewPeople:
             "clients": clients,
             "mean": mean,
         }
-
-
-def of_units(values: Sequence[float]) -> Estimate:
-    """Return the mean of independent values and its standard error."""
-    count = len(values)
-    error = float(np.std(values, ddof=1)) / count**0.5 if count > 1 else float("nan")
-    return Estimate(float(np.mean(values)), error, count)

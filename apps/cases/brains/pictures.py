@@ -60,7 +60,16 @@ def mirrored(edge: Edge) -> bool:
 
 
 def drawn(edges: Sequence[Edge], regions: Sequence[Region], *, ring: bool = False) -> FigureBlock:
-    """Return edges in a head seen from three sides, or around a circle with names."""
+    """Return edges in a head seen from three sides, or around a circle with names.
+
+    On the circle the right side of the brain is to the right and the front on top, as in a head
+    that is seen from above.
+    """
+    if ring:
+        by_front = sorted(regions, key=lambda region: -region.place[1])
+        right = [region for region in by_front if region.name.endswith("_R")]
+        mirror_of = {region.name: region for region in regions}
+        regions = [*right, *(mirror_of[region.mirror] for region in reversed(right))]
     place = {region.name: number for number, region in enumerate(regions)}
     size = len(regions)
     weights, mirror = np.zeros((size, size)), np.zeros((size, size), dtype=bool)
@@ -70,9 +79,15 @@ def drawn(edges: Sequence[Edge], regions: Sequence[Region], *, ring: bool = Fals
     lobes = [_LOBES.get(region.lobe, region.lobe.lower()) for region in regions]
     names = [_short(region.name) for region in regions]
     places = None if ring else np.array([region.place for region in regions])
-    figure = connectome(weights, places, names, groups=lobes, common=mirror, legend=_MIRROR)
+    groups = None if ring else lobes
+    figure = connectome(weights, places, names, groups=groups, common=mirror, legend=_MIRROR)
     title = "The same, with names" if ring else "The strongest pairs, inside the head"
-    text = "L is left, R is right." if ring else "Dots are regions, thick lines strong pairs."
+    text = (
+        "The right side of the brain is to the right, the front on top; names are those of the "
+        "atlas (AAL)."
+        if ring
+        else "Dots are regions, thick lines strong pairs."
+    )
     return FigureBlock(title, svg(figure, f"{title}: {len(edges)} lines. {text}"), text)
 
 

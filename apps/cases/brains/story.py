@@ -21,7 +21,7 @@ from .. import evidence
 from ..blocks import against_alone, privacy_facts, ways_table, with_error
 from ..case import Runs, Story
 from ..evidence import BETTER, CHANCE, UNKNOWN, WORSE, Edge, Estimate
-from .people import MEASURE, NewPeople, of_units
+from .people import MEASURE, NewPeople
 from .pictures import drawn, in_words, mirrored
 from .scans import EACH, Scans, read_scans
 from .ways import AGAIN, ALONE, STRONG, TOGETHER, WEAK, WORDS
@@ -162,7 +162,7 @@ def _learned(found: Found) -> list[Block]:
         [
             in_words(edge.ends[0]),
             in_words(edge.ends[1]),
-            edge.weight,
+            round(edge.weight, 2),
             "yes" if edge.ends in again else "no",
         ]
         for edge in found.edges[:_LISTED]
@@ -192,8 +192,8 @@ def _sure(found: Found, runs: Runs) -> list[Block]:
     )
     mirror = sum(mirrored(edge) for edge in first)
     known = (
-        f"A check against what is known: the two sides of the brain are joined by some 200 million "
-        f"fibres, so regions should go with their mirror image. Nobody told the software which "
+        "A check against what is known: the two sides of the brain are joined by a broad bundle of "
+        "fibres, so regions should go with their mirror image. Nobody told the software which "
         f"regions these are. {mirror} of the {len(first)} strongest pairs are such, of 25 that "
         "there can be."
     )
@@ -203,7 +203,13 @@ def _sure(found: Found, runs: Runs) -> list[Block]:
         "ups and downs (its variance, by ranks) is foretold right. Errors (±) are standard errors "
         "over hospitals, each of which has new people of its own."
     )
-    return [Paragraph(measure), Paragraph(other), Paragraph(known), *_groups(found), *_split(runs)]
+    return [
+        Paragraph(measure),
+        Paragraph(other),
+        Paragraph(known),
+        *_groups(found),
+        *_split(found, runs),
+    ]
 
 
 def _groups(found: Found) -> list[Block]:
@@ -214,7 +220,7 @@ def _groups(found: Found) -> list[Block]:
         float(values[(where == name) & autism].mean() - values[(where == name) & ~autism].mean())
         for name in dict.fromkeys(found.people.hospital)
     ]
-    one = of_units(gaps)
+    one = evidence.estimate(gaps, 0.0)
     words = {
         BETTER: "more is foretold than",
         WORSE: "less is foretold than",
@@ -231,13 +237,16 @@ def _groups(found: Found) -> list[Block]:
     return [Heading("People with and without autism"), Paragraph(text)]
 
 
-def _split(runs: Runs) -> list[Block]:
+def _split(found: Found, runs: Runs) -> list[Block]:
     ways = {WORDS[way]: runs[way] for way in _WAYS}
+    usual = evidence.gain(runs[TOGETHER])
+    misleads = found.gain(TOGETHER).mean > 0.0 and usual is not None and usual.mean < 0.0
     text = (
         "What software usually does is another test: hold out a fifth of the time points, and "
-        "judge by these. It is in the table below, and it misleads here. A held-out moment lies "
-        "seconds from one that was learned from, in the same person, so a hospital alone, which "
-        "knows its four people by heart, looks better than it is for the next patient."
+        f"judge by these, see below. That {'misleads here' if misleads else 'may mislead'}: a "
+        "held-out moment lies seconds from one that was learned from, in the same person, so a "
+        "hospital alone, which knows its four people by heart, looks better than it is for the "
+        "next patient. The log likelihood says how probable a graph makes such a moment."
     )
     table = ways_table(ways, called="log likelihood", alone=WORDS[ALONE])
     return [Heading("Why not by held-out time points"), Paragraph(text), table]
