@@ -3,8 +3,8 @@
 A new study is a folder here and a line in `STUDIES`. `dispatch` has the ServerApp and the ClientApp
 that Flower runs; `common` what every study uses, `command` the ``trellis`` command, `pages` what
 draws and writes, `python` what ``import trellis`` shows, `runs` what gathers and compares runs that
-have ended, `tuning` what chooses settings, `experiments` what the papers' figures share. Nothing is
-imported before it is needed:
+have ended, `tuning` what chooses settings, `cases` what works real data through to a page,
+`experiments` what the papers' figures share. Nothing is imported before it is needed:
 ``trellis --help`` and a device's ClientApp start with this file.
 """
 

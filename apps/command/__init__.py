@@ -11,14 +11,15 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import audit, compare, deploy, device, listing, merge, paper, predict, report, run, sample
+from . import audit, case, compare, deploy, device, listing, merge, paper, predict, report, run
+from . import sample as sampling
 from . import tune as tuning
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 COMMANDS = (
-    *(listing, run, sample, tuning, predict, compare, report, paper, audit),
+    *(listing, run, sampling, tuning, predict, compare, report, case, paper, audit),
     *(merge, deploy, device),
 )
 

@@ -31,8 +31,8 @@ def act(options: argparse.Namespace, console: Console) -> None:
     from apps.common.results import FolderLock
     from apps.runs.merge import merge
 
+    from .closing import show
     from .report import write
-    from .run import show
 
     out: Path = options.out.resolve()
     _refuse_to_replace(out)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apps
 from apps.common.settings import ConfigError
 
+from .closing import show
 from .given import add_settings, assignments, settings_file
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from apps.common.results import RunResult
 
 
 def add(commands: Any) -> None:
@@ -99,46 +96,3 @@ def requested(
         settings |= settings_file(options.config, options.study)
     settings |= assignments(options)
     return settings, seed if options.seed is None else options.seed, data, out
-
-
-def show(console: Console, results: Sequence[RunResult]) -> None:
-    """Print the closing table."""
-    from rich.table import Table
-
-    for result in results:
-        for note in result.notes:
-            console.print(f"[yellow]{result.study}:[/] {escape(note)}", soft_wrap=True)
-    # Few columns, and lines in them: this is to fit into a terminal of 80 characters.
-    table = Table(title="Trellis")
-    for column in ("study", "cost", "result"):
-        table.add_column(column, no_wrap=True)
-    for result in results:
-        table.add_row(
-            "\n".join((result.study, result.status, *_privacy(result.ledger))),
-            f"{len(result.metrics)} rounds\n{result.seconds:.2f} s\n"
-            f"up {result.bytes_up / 1e3:,.0f} kB\ndown {result.bytes_down / 1e3:,.0f} kB",
-            "\n".join(f"{k} {_told(v)}" for k, v in result.headline.items() if k != "rounds"),
-            end_section=True,
-        )
-    console.print(table)
-    for result in results:
-        if result.folder is not None:
-            console.print(f"kept in {result.folder}", soft_wrap=True)
-
-
-def _told(value: float) -> str:
-    return "not known" if math.isnan(value) else f"{value:.4g}"
-
-
-def _privacy(ledger: Mapping[str, Any]) -> list[str]:
-    """Return the privacy of a run, in lines."""
-    lines = [f"privacy {ledger.get('mode', 'none')}"]
-    if ledger.get("epsilon"):
-        lines.append(f"epsilon {ledger['epsilon']:.3g}")
-        lines += ["(simulated)"] * bool(ledger.get("simulated"))
-    return lines
-
-
-def escape(text: str) -> str:
-    """Return a text in which rich finds no markup."""
-    return text.replace("[", "\\[")

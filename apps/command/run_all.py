@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import apps
 from apps.common.settings import ConfigError
 
+from .closing import escape, show
 from .given import assignments
-from .run import escape, show
 from .showcase import COST_HEADERS, SHOWCASES, Showcase, cost_rows
 
 if TYPE_CHECKING:

@@ -194,6 +194,7 @@ class StudyRun(Generic[Config]):
         finally:
             self.result.seconds = self._seconds_before + time.monotonic() - began
             self._collect(strategy)
+            self._account(strategy)
             if self.folder is not None and self._ready:
                 self.result.save(self.folder)
                 if self.result.status == "completed":
@@ -246,6 +247,13 @@ class StudyRun(Generic[Config]):
                 )
             if client.out_of_range:
                 result.notes.append(_out_of_range(client, self.config.norm_bound))
+
+    def _account(self, strategy: StudyStrategy[Any]) -> None:
+        """Tell what was released, also where the run ended before its study could."""
+        names = [client.name for client in strategy.clients]
+        if not self.result.ledger and any(map(self.ledger.events, names)):
+            claim = {"claim": "The run did not come to its end. This was released until then."}
+            self.result.ledger = self.ledger.report(names, claim)
 
     def _collect_scores(self, strategy: StudyStrategy[Any]) -> None:
         """Put held-out scores into the result, the means into its headline and its last round."""

@@ -300,6 +300,16 @@ class StudyConfig:
         return {**cls.own_data, **given}
 
     @classmethod
+    def as_defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings for files that nothing is to be chosen for, as those of a figure.
+
+        What was left open and would be another for a person's own data has the study's default.
+        """
+        usual = cls().settings()
+        open_ones = cls.for_own_data(given).keys() - given.keys()
+        return {**{key: usual[key] for key in sorted(open_ones)}, **given}
+
+    @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Build the config from kebab-case settings; those not given keep their default."""
         values: dict[str, Any] = dict(cls.typed(key, value) for key, value in settings.items())
@@ -325,7 +335,7 @@ class StudyConfig:
         found = _cast(key, value, str(known[key].type))
         if name in cls.auto_settings and found == AUTO:
             # The number stands for the word in here, and for nothing out there.
-            raise ConfigError(f"{key}={found}: must be > 0, or {AUTO_WORD}")
+            raise ConfigError(f"{key}={found}: must not be below 0; or use {AUTO_WORD}")
         return name, found
 
     @classmethod

@@ -23,6 +23,7 @@ from flwr.clientapp import ClientApp
 
 from apps.common.enrolment import enrolment, introduction
 from apps.common.node import Node
+from apps.common.private.once import tell_once
 from apps.common.private.personal import personal
 from apps.common.release import Statistic, noise_of
 from privacy.accounting.budget import Policy
@@ -42,8 +43,6 @@ from .release import load_momentum, paper_noise, release_statistic, save_momentu
 from .solver import accelerated_steps, solve
 
 app = ClientApp()
-
-_TOLD = "told-slope"
 
 
 def settings_of(context: Context) -> ConsensusGraphConfig:
@@ -113,7 +112,7 @@ def summands(message: Message, context: Context) -> Summands:
     arrays = {"weights": count * own[0]}
     if first and own[1] is not None:
         if config.secure_aggregation and config.privacy != "sound":
-            _tell_once(context)
+            tell_once(context, "slope")
         value = objective(w, statistic.values, config.alpha, config.beta)
         arrays |= {"slope": count * own[1], "objective": np.array([count * value])}
     return Summands(arrays, RecordDict({**_as_records(events)}))
@@ -133,16 +132,6 @@ def permitted(config: ConsensusGraphConfig, node: Node, context: Context) -> Pol
     if config.privacy == "sound" and not config.sums:
         noise_of(config.noise, node)
     return policy
-
-
-def _tell_once(context: Context) -> None:
-    """Refuse to add this client's own slope to a second sum of the run."""
-    if _TOLD in context.state:
-        raise ValueError(
-            "this client's slope is in a sum already; in another, over other clients, it would "
-            "tell what single clients sent"
-        )
-    context.state[_TOLD] = ConfigRecord({"slope": True})
 
 
 def _update(

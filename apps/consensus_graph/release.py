@@ -157,7 +157,7 @@ def release_statistic(
         config.epsilon,
         config.delta,
         noise_of(config.noise, node),
-        details=f"clip {config.bound!r}",
+        details=f"clip {config.bound!r}, scales {config.scales!r}",
     )
     return Statistic(release.of(z, table, node, seed, policy), count, (release.event,))
 

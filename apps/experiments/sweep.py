@@ -122,11 +122,14 @@ def run_on(
 ) -> RunResult:
     """Run a study on tables in memory, one a client, through files as a user would."""
     from apps.common.runner import run
+    from apps.common.settings import config_class
 
     with tempfile.TemporaryDirectory(prefix="trellis-data-") as folder:
         names = {} if columns is None else {"columns": np.array(columns)}
         for client, values in tables.items():
             np.savez(Path(folder) / f"{client}.npz", X=values, **names)  # type: ignore[arg-type]
+        # As the paper has it; what would be chosen for a person's own data stays out of figures.
+        settings = config_class(study).as_defaults(settings)
         # The folder is a figure's own, which is made anew whenever it is asked for.
         return run(study, settings, data=folder, seed=seed, out=out, force=True)
 

@@ -74,7 +74,7 @@ def in_words(scores: dict[str, Any]) -> str:
     gains = _gains(scores, place)
     if len(gains) > 2:
         error = float(np.std(gains, ddof=1)) / math.sqrt(len(gains))
-        gain = float(np.mean(gains))
+        gain = round(float(np.mean(gains)), 12)  # equal but for rounding is equal
         sure = "more than chance explains" if abs(gain) > 2.0 * error else "within chance"
         text += (
             f"A client gains {number(gain)} on average, give or take {number(error)} (one standard "

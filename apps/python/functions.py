@@ -5,6 +5,7 @@ Thin over what the studies themselves use; every function names the problem it s
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 Matrix = NDArray[np.float64]
 
 PENALTIES = ("group", "fused")
-_FEWEST = 3  # clients in a secure sum
 
 
 def smooth_graph(
@@ -78,7 +78,7 @@ def smooth_weights(X: Matrix, alpha: float, beta: float | None) -> NDArray[np.fl
 
 
 def joint_graphical_lasso(
-    correlations: ArrayLike,
+    covariances: ArrayLike,
     lambda1: float,
     lambda2: float,
     penalty: str = "group",
@@ -93,11 +93,11 @@ def joint_graphical_lasso(
 
     Parameters
     ----------
-    correlations : (K, p, p) or list of K matrices (p, p)
-        Correlation matrices, positive semidefinite with unit diagonals; `kendall` and
-        ``numpy.corrcoef`` make some.
+    covariances : (K, p, p) or list of K matrices (p, p)
+        Covariance or correlation matrices, positive semidefinite; ``numpy.cov``,
+        ``numpy.corrcoef`` and `kendall` make some.
     lambda1, lambda2 : float
-        >= 0: sparsity of each, likeness between groups.
+        >= 0: sparsity of each, likeness between groups; in the unit of the matrices' entries.
     penalty : {"group", "fused"}
         Groups share which edges there are; or also how strong they are.
     tolerance : float
@@ -121,10 +121,26 @@ def joint_graphical_lasso(
     """
     from apps.joint_precision.solver import solve_joint
 
-    matrices = checked_correlations(correlations)
+    matrices = checked_covariances(covariances)
     check_penalty(penalty, lambda1, lambda2)
-    found = solve_joint(matrices, lambda1, lambda2, penalty, tolerance=tolerance, rounds=rounds)
-    return found.sparse
+    # In other units, O / c for c S, c lambda: the same objective but for a constant. The solver's
+    # steps are made for entries of about 1.
+    unit = float(np.mean(np.diagonal(matrices, axis1=1, axis2=2)))
+    found = solve_joint(
+        matrices / unit,
+        lambda1 / unit,
+        lambda2 / unit,
+        penalty,
+        tolerance=tolerance,
+        rounds=rounds,
+    )
+    if not found.gap <= tolerance:
+        warnings.warn(
+            f"stopped after rounds={rounds} with a gap of {found.gap:.2g}, above "
+            f"tolerance={tolerance:g}; raise rounds, or scale variables to variance 1",
+            stacklevel=2,
+        )
+    return found.sparse / unit
 
 
 def check_penalty(penalty: str, lambda1: float, lambda2: float) -> None:
@@ -136,30 +152,32 @@ def check_penalty(penalty: str, lambda1: float, lambda2: float) -> None:
             raise ValueError(f"{name}={value}: must be >= 0")
 
 
-def checked_correlations(correlations: ArrayLike) -> Matrix:
-    """Return K correlation matrices (K, p, p), or say which of them is none."""
+def checked_covariances(covariances: ArrayLike) -> Matrix:
+    """Return K covariance matrices (K, p, p), or say which of them is none."""
     try:
-        matrices = np.asarray(correlations, dtype=np.float64)
+        matrices = np.asarray(covariances, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError("correlations: matrices of one size are needed, all of numbers") from None
+        raise ValueError("covariances: matrices of one size are needed, all of numbers") from None
     if matrices.ndim == 2:
         matrices = matrices[None]
     if matrices.ndim != 3 or matrices.shape[1] != matrices.shape[2] or not matrices.size:
-        raise ValueError(f"correlations: shape {matrices.shape}; (K, p, p) is needed")
+        raise ValueError(f"covariances: shape {matrices.shape}; (K, p, p) is needed")
     for k, matrix in enumerate(matrices):
         if not np.all(np.isfinite(matrix)):
-            raise ValueError(f"correlations: matrix {k} has entries that are not finite")
-        if not np.allclose(matrix, matrix.T, atol=1e-8):
-            raise ValueError(f"correlations: matrix {k} is not symmetric")
-        if not np.allclose(np.diagonal(matrix), 1.0, atol=1e-8):
+            raise ValueError(f"covariances: matrix {k} has entries that are not finite")
+        if not np.all(np.diagonal(matrix) > 0.0):
+            place = int(np.argmin(np.diagonal(matrix)))
             raise ValueError(
-                f"correlations: the diagonal of matrix {k} is not 1; divide a covariance by its "
-                "standard deviations, S / numpy.outer(s, s)"
+                f"covariances: matrix {k} has a variance that is not above 0, of variable {place}; "
+                "leave out variables that are constant"
             )
+        largest = float(np.max(np.diagonal(matrix)))
+        if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-8 * largest):
+            raise ValueError(f"covariances: matrix {k} is not symmetric")
         smallest = float(np.linalg.eigvalsh(matrix)[0])
-        if smallest < -1e-8:
+        if smallest < -1e-8 * largest:
             raise ValueError(
-                f"correlations: matrix {k} has the eigenvalue {smallest:.3g} and is not positive "
+                f"covariances: matrix {k} has the eigenvalue {smallest:.3g} and is not positive "
                 "semidefinite; trellis.JointGraphicalLasso mends rank correlations by itself"
             )
     return (matrices + matrices.transpose(0, 2, 1)) / 2.0
@@ -296,8 +314,9 @@ def secure_sum(values: Mapping[str, ArrayLike], *, fraction_bits: int = 32) -> M
     Parameters
     ----------
     values : mapping
-        Client's name -> array of numbers, all of one shape. Three clients or more: of two, the sum
-        tells each what the other sent.
+        Client's name -> array of numbers, all of one shape, of two clients or more. The protocol
+        wants three: with two, a third that adds nothing plays along, and each of the two can tell
+        from the sum what the other sent, as from any sum of two.
     fraction_bits : int
         Binary digits after the point, 0 to 40: the sum is exact to clients times 2^-fraction_bits
         at most, and exactly the sum of the rounded arrays.
@@ -307,17 +326,11 @@ def secure_sum(values: Mapping[str, ArrayLike], *, fraction_bits: int = 32) -> M
     >>> import trellis
     >>> trellis.secure_sum({"a": [1.0, 2.5], "b": [0.25, 4.0], "c": [-1.0, 0.5]}).tolist()
     [0.25, 7.0]
-    >>> trellis.secure_sum({"a": [1.0], "b": [2.0]})
-    Traceback (most recent call last):
-        ...
-    ValueError: secure_sum: 2 clients; it needs three or more, for of two the sum tells each \
-what the other sent
+    >>> trellis.secure_sum({"a": [1.0], "b": [2.0]}).tolist()
+    [3.0]
     """
-    if len(values) < _FEWEST:
-        raise ValueError(
-            f"secure_sum: {len(values)} clients; it needs three or more, for of two the sum tells "
-            "each what the other sent"
-        )
+    if len(values) < 2:
+        raise ValueError(f"secure_sum: {len(values)} clients; a sum is of two clients or more")
     arrays = {str(name): np.asarray(value, dtype=np.float64) for name, value in values.items()}
     if len(arrays) < len(values):
         raise ValueError("secure_sum: two clients have one name; call them differently")

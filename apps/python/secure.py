@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.secagg.graph import plan
+from privacy.secagg.graph import FEWEST, plan
 from privacy.secagg.protocol import Member, Policy
 from privacy.secagg.ring import Ring
 from privacy.secagg.server import ServerRound, Session
@@ -26,6 +26,10 @@ def play(
     ValueError, OverflowError
         For an entry that is not finite, or too large for the sum.
     """
+    if len(names) < FEWEST:  # the protocol wants as many; these add nothing
+        extra = range(FEWEST - len(names))
+        names = [*names, *(f"{max(names, key=len)}-{place}" for place in extra)]
+        vectors = [*vectors, *(np.zeros_like(vectors[0]) for _ in extra)]
     clients = range(len(names))
     session, policy = Session(dict(enumerate(names))), Policy()
     members = []

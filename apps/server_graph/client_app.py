@@ -43,9 +43,11 @@ from apps.common.own_data import units
 from apps.common.own_data.scaling import is_apart
 from apps.common.own_data.sent import sent_key, sent_scaling
 from apps.common.private.noisy_sum import noisy
+from apps.common.private.once import tell_once
 from apps.common.private.personal import Personal, personal
 from apps.common.seeds import generator
 from privacy.accounting.budget import Policy, PrivacyRefused
+from privacy.mechanisms.shares import Together
 from privacy.secagg.client import Summands, register
 from strategies.core import wire
 from strategies.core.robust import clipped
@@ -174,6 +176,7 @@ def summands(message: Message, context: Context) -> Summands:
     if "order" in message.content and message.content["order"].get("units") is True:
         if config.units() != "summed":
             raise ValueError("the run does not ask for sums of features")
+        tell_once(context, "sums of features")
         return Summands(units.summands(_memory.client(context).columns))
     return Summands({"model": _update(message, context), "count": np.ones(1)})
 
@@ -219,10 +222,11 @@ def _noisy_summands(message: Message, context: Context) -> Summands:
         *(context, run.config, {"gradient": u}),
         what=GRADIENTS,
         sensitivity=sensitivity,
-        ratio=sensitivity / deviation,
+        ratio=terms.ratio(count),
         server_round=number,
         sampling=rates.sampling,
         releases=terms.releases,
+        together=Together(deviation, terms.least_ratio),
     )
 
 

@@ -17,11 +17,13 @@ else is in the batch, and the size itself would be told.
 
 **Noise.** Client k with `releases` releases at rate q_k needs a ratio D_k / sigma of at most r_k,
 so sigma >= D_k / r_k (`needed_deviation`): small clients need more. All clients of a sum add shares
-of one sigma, the largest that any of them needs; it is part of the payload. A device takes it from
-the server only as far as it is enough for itself, and since masks cover the payload, clients that
-were told another sigma do not add up with it. A digest of the settings is in the payload as well: a
-server that gives devices run configs of their own, so that some count on noise that others do not
-add, gets no sum either.
+of one sigma, the largest that any of them needs; it is part of the payload. Rounding to the grid is
+counted by one ratio for all, that of batches of all samples, which is the least (`least_ratio`): a
+share must not depend on a client's own, or clients of other sizes would not add up. A device takes
+sigma from the server only as far as it is enough for itself, and since masks cover the payload,
+clients that were told another sigma do not add up with it. A digest of the settings is in the
+payload as well: a server that gives devices run configs of their own, so that some count on noise
+that others do not add, gets no sum either.
 
 **Releases.** A round that has to be made again is another release under fresh noise. Noise is for
 `releases` of them, a twentieth more than there are rounds and two at least, so that a run does not
@@ -41,6 +43,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -136,24 +139,31 @@ class Terms:
 
     def ratio(self, samples: int) -> float:
         """Return r_k: the largest ratio at which all releases spend epsilon at most."""
-        share = SCORE_SHARE * (self.held_out > 0.0) + UNITS_SHARE * self.units
-        rho = share * zcdp_rho(self.epsilon, self.delta) if share else 0.0
-        sampling = self.rates(samples).sampling
-        return _training_ratio(self.epsilon, self.delta, self.releases, sampling, rho)
+        return self._ratio(self.rates(samples).sampling)
+
+    @property
+    def least_ratio(self) -> float:
+        """The ratio of clients that take all their samples: no client's is less."""
+        return self._ratio(1.0)
 
     def needed_deviation(self, samples: int) -> float:
         """Return the noise that the sums of a client with ``samples`` need."""
-        return self.sensitivity(samples) / self.ratio(samples)
+        # A hair more: what all plan together is not less than its own share by a rounding.
+        return self.sensitivity(samples) / self.ratio(samples) * (1.0 + 1e-9)
+
+    def _ratio(self, sampling: float) -> float:
+        share = SCORE_SHARE * (self.held_out > 0.0) + UNITS_SHARE * self.units
+        rho = share * zcdp_rho(self.epsilon, self.delta) if share else 0.0
+        return _training_ratio(self.epsilon, self.delta, self.releases, sampling, rho)
 
 
 @lru_cache(maxsize=1024)
 def _training_ratio(
     epsilon: float, delta: float, releases: int, sampling: float, rho: float
 ) -> float:
-    try:
-        most = ratio_for(epsilon, delta, releases, sampling)
-    except ValueError:  # so small an epsilon that sampling is no help at the orders looked at
-        most = ratio_for(epsilon, delta, releases)
+    most = ratio_for(epsilon, delta, releases)
+    with suppress(ValueError):  # so small an epsilon that sampling is no help at the orders there
+        most = max(most, ratio_for(epsilon, delta, releases, sampling))
     if rho == 0.0:
         return most
     # What rho leaves, without the amplification: always allowed.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from apps.common.evaluation.holding import drawn_rows
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError
-from privacy.mechanisms.shares import Share, plan_share, simulated_sum_noise
+from privacy.mechanisms.shares import Share, Together, simulated_sum_noise
 from privacy.secagg.graph import expected_noisers
 from strategies.core.base import Client, RoundPlan, Row
 from strategies.core.robust import Robust, clipped_rows
@@ -156,7 +156,8 @@ def _noisy_round(
             k = int(chosen[place])
             n = strategy.clients[k].count
             sensitivity, sampling = terms.sensitivity(n), terms.rates(n).sampling
-            share = _share(sensitivity / deviation, sensitivity, u.shape[1], m, sampling < 1.0)
+            own = terms.ratio(n), sensitivity, u.shape[1], m
+            share = _share(Together(deviation, terms.least_ratio), *own, sampling < 1.0)
             strategy.count(k, share.ratio, sampling)
             if shares:  # of the first attempt: without messages there is no other
                 source = generator(data.seed, f"sum noise {GRADIENTS} 1", k, server_round)
@@ -179,8 +180,10 @@ def _learning_rows(samples: int, kept_back: int, seed: int) -> NDArray[np.intp]:
 
 
 @lru_cache(maxsize=256)
-def _share(ratio: float, sensitivity: float, size: int, noisers: int, sampled: bool) -> Share:
-    return plan_share(FRACTION_BITS, ratio, sensitivity, size, noisers, sampled=sampled)
+def _share(
+    together: Together, ratio: float, sensitivity: float, size: int, noisers: int, sampled: bool
+) -> Share:
+    return together.plan(FRACTION_BITS, ratio, sensitivity, size, noisers, sampled=sampled)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,12 @@ class Tuning:
         """What all runs together would cost a device, by their ledgers; None without privacy."""
         if not self.plan.private:
             return None
-        return privacy.spent_by_all(self._found(), self.plan.delta)
+        return privacy.spent_by_all(self._found(), self.plan.delta, self.plan.share)
+
+    @property
+    def unknown(self) -> int:
+        """How many runs failed so that nothing is known of what they released."""
+        return sum(found.unknown for found in self._found())
 
     def ranked(self) -> list[Trial]:
         """Return the trials, the best first, then what failed or was refused."""
@@ -235,11 +240,12 @@ def cost_in_words(tuning: Tuning) -> list[str]:
             choice,
         ]
     part = plan.share
+    failed = ", those that failed counted with all they had" if tuning.unknown else ""
     how = "their zCDP adds up" if part.rho is not None else "plain composition"
     return [
         f"Every run is one more look at the data. {part.runs} runs with epsilon "
         f"{part.epsilon:.3g} each spend at most {part.total:g} together, at delta = "
-        f"{part.delta:g} ({how}); by the ledgers of the runs made it was {spent:.4g}.",
+        f"{part.delta:g} ({how}); by the ledgers of the runs made it was {spent:.4g}{failed}.",
         f"A run with the chosen settings spends its own epsilon besides. Settings that are best "
         f"with epsilon {part.epsilon:.3g} need not be best with more.",
         privacy.SIMULATED,

@@ -10,7 +10,10 @@ the other:
   mechanism: n runs that are (E / n, D / n)-private are (E, D)-private together.
 
 What was really released is taken from the runs' ledgers and added up per client by
-`privacy.accounting.totals`; a run that released more than its part is an error.
+`privacy.accounting.totals`; a run that released more than its part is an error. A ledger that names
+no releases (noise between servers) counts with the epsilon it tells, a run that failed with its
+whole part: it is not made again. One that an interruption cut short is, from the same seed: the
+same noise, and so the same releases, which count once.
 
 Adversary and neighbours are those of the runs' own claims. **Not covered: the choice.** The scores
 by which settings are chosen here are exact; they exist because all clients are simulated on one
@@ -87,6 +90,11 @@ class Share:
         """
         from privacy.accounting.totals import total_epsilon, total_rho
 
+        if found.told > self.epsilon * (1.0 + _ROUNDING):
+            raise RuntimeError(
+                f"a run spent {found.told:.6g} where {self.epsilon:.6g} was its part of --spend "
+                f"{self.total:g}; tuning is stopped"
+            )
         for names, releases in found.spent:
             events = _events(releases)
             if self.rho is not None:
@@ -144,17 +152,30 @@ def composed(runs: int, epsilon: float, delta: float) -> float:
     return min(zcdp_epsilon(runs * zcdp_rho(epsilon, delta), delta), runs * epsilon)
 
 
-def spent_by_all(found: Iterable[Found], delta: float) -> float:
-    """Return the most that any client spent in all runs together, at ``delta``, by the ledgers."""
+def spent_by_all(found: Iterable[Found], delta: float, part: Share | None = None) -> float:
+    """Return the most that any client spent in all runs together, at ``delta``, by the ledgers.
+
+    ``part`` is what a run may spend: runs of which it is not known count with all of it. Without
+    one, the deltas of ledgers that name no releases add up beside ``delta``.
+    """
     from privacy.accounting.totals import total_epsilon
 
+    found = list(found)
     runs = [one.spent for one in found if one.spent]
+    unknown = sum(one.unknown for one in found) if part is not None else 0
+    plain = math.fsum(one.told for one in found)
+    others: list[Any] = []
+    if part is not None and part.rho is not None:
+        others = [_of_rho(part.rho, delta)] * unknown
+    elif part is not None:
+        plain += unknown * part.epsilon
+        delta -= part.run_delta * (unknown + sum(one.told > 0.0 for one in found))
     of_client: dict[str, list[int]] = {}
     for number, groups in enumerate(runs):
         for place, (names, _) in enumerate(groups):
             for name in names:
                 of_client.setdefault(name, [-1] * len(runs))[number] = place
-    worst = 0.0
+    worst = total_epsilon(others, delta) if others else 0.0
     # Clients that were in the same group in every run have the same total.
     for places in {tuple(each) for each in of_client.values()}:
         events = [
@@ -163,8 +184,17 @@ def spent_by_all(found: Iterable[Found], delta: float) -> float:
             if place >= 0
             for event in _events(groups[place][1])
         ]
-        worst = max(worst, total_epsilon(events, delta))
-    return worst
+        worst = max(worst, total_epsilon([*events, *others], delta) if events else 0.0)
+    return worst + plain
+
+
+def _of_rho(rho: float, delta: float) -> Any:
+    """Return a release that is ``rho``-zCDP."""
+    from privacy.accounting.events import PrivacyEvent
+    from privacy.accounting.zcdp import zcdp_epsilon
+
+    epsilon, sigma = zcdp_epsilon(rho, delta), 1.0 / math.sqrt(2.0 * rho)
+    return PrivacyEvent("run", "", 0, epsilon, delta, sigma, 1.0, "summed-gaussian")
 
 
 def _events(releases: Releases) -> list[Any]:

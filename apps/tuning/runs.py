@@ -48,6 +48,7 @@ class Found:
     value, measure, lower, alone, scored : see `apps.tuning.judging.Verdict`
     seconds : how long it took
     spent : clients' names and what each of them released, where noise protects them
+    told : the epsilon that a ledger tells which names no releases: that of noise between servers
     error : why it failed; empty where it did not
     hopeless : whether all other runs would fail of the same
     """
@@ -59,8 +60,14 @@ class Found:
     scored: bool = False
     seconds: float = 0.0
     spent: list[tuple[list[str], Releases]] = field(default_factory=list)
+    told: float = 0.0
     error: str = ""
     hopeless: bool = False
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing is known of what it released: it failed on the way."""
+        return bool(self.error) and not self.spent and not self.told
 
 
 def evaluate(run: Run) -> Found:
@@ -74,13 +81,13 @@ def evaluate(run: Run) -> Found:
     try:
         with one_blas_thread():
             result = run_study(run.study, run.settings, data=run.data, seed=run.seed)
-        spent = _spent(result.ledger)
+        spent: dict[str, Any] = {"spent": _spent(result.ledger), "told": _told(result.ledger)}
         try:
             verdict = judge(result, run.by, run.lower)
         except NoMeasure as error:
-            return Found(error=str(error), hopeless=True, spent=spent)
+            return Found(error=str(error), hopeless=True, **spent)
         if not math.isfinite(verdict.value):
-            return Found(error=f"{verdict.measure} is {verdict.value}", spent=spent)
+            return Found(error=f"{verdict.measure} is {verdict.value}", **spent)
         return Found(
             value=verdict.value,
             measure=verdict.measure,
@@ -88,7 +95,7 @@ def evaluate(run: Run) -> Found:
             alone=verdict.alone,
             scored=verdict.scored,
             seconds=time.perf_counter() - began,
-            spent=spent,
+            **spent,
         )
     except Exception as error:  # of whatever kind: the others go on
         return Found(error=f"{type(error).__name__}: {error}")
@@ -107,5 +114,14 @@ def _spent(ledger: Mapping[str, Any]) -> list[tuple[list[str], Releases]]:
             tuple((k, v) for k, v in sorted(event.items()) if k not in ("name", "what", "round"))
             for event in client["events"]
         )
-        groups.setdefault(tuple(sorted(kinds.items())), []).append(client["name"])
+        if kinds:
+            groups.setdefault(tuple(sorted(kinds.items())), []).append(client["name"])
     return [(names, [(dict(kind), n) for kind, n in kinds]) for kinds, names in groups.items()]
+
+
+def _told(ledger: Mapping[str, Any]) -> float:
+    """Return the largest epsilon of those that a ledger tells without naming releases."""
+    if ledger.get("mode") != "sound":
+        return 0.0
+    unnamed = [entry for entry in ledger.get("clients", ()) if not entry["events"]]
+    return max((float(entry.get("epsilon", 0.0)) for entry in unnamed), default=0.0)

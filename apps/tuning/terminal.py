@@ -22,12 +22,12 @@ _SHORT = 160  # characters of a reason in the table; trials.csv has it whole
 class Display:
     """How many runs are done: a bar on a terminal, a line every few seconds anywhere else."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, title: str = "tuning") -> None:
+        self._console, self._title = console, title
         self._said = time.monotonic()
         self._first: tuple[float, int] | None = None
         self._bar = Progress(
-            TextColumn("[bold]tuning"),
+            TextColumn(f"[bold]{escape(title)}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
@@ -46,9 +46,12 @@ class Display:
         self._bar.stop()
 
     def __call__(self, done: int, total: int, best: float | None) -> None:
-        """Show how many runs of how many are done."""
-        note = "" if best is None else f"best so far {best:.4g}"
-        self._bar.update(self._task, completed=done, total=total, note=note)
+        """Show how many runs of how many are done, and the best score so far."""
+        self.show(done, total, "" if best is None else f"best so far {best:.4g}")
+
+    def show(self, done: int, total: int, note: str) -> None:
+        """Show how many runs of how many are done, with a word on it."""
+        self._bar.update(self._task, completed=done, total=total, note=escape(note))
         now = time.monotonic()
         if self._console.is_terminal or now - self._said < _EVERY:
             return
@@ -60,7 +63,8 @@ class Display:
         elif done > self._first[1]:
             seconds = (now - self._first[0]) / (done - self._first[1]) * (total - done)
             parts.append(f"about {duration(round(seconds))} left")
-        self._console.print(f"tuning: {', '.join(parts)}", highlight=False)
+        text = f"{self._title}: {', '.join(parts)}"
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def show(console: Console, tuning: Tuning) -> None:

@@ -154,6 +154,53 @@ def plan_share(
     return Share(grid, Fraction(math.ceil(needed * 1024.0), 1024), bound, noisers, size)
 
 
+@dataclass(frozen=True)
+class Together:
+    """What clients of one sum plan its noise by, where they need it for numbers of their own.
+
+    A share must be as wide for all of them: others count on it.
+
+    Attributes
+    ----------
+    deviation : of the noise, the largest that a client of the sum needs
+    ratio : none that a client may have is less; rounding to the grid is counted by it
+    """
+
+    deviation: float
+    ratio: float
+
+    def plan(
+        self,
+        fraction_bits: int,
+        ratio: float,
+        sensitivity: float,
+        size: int,
+        noisers: int,
+        *,
+        sampled: bool = False,
+    ) -> Share:
+        """Return the share that is as wide for all, with what the sum is worth to this client.
+
+        Parameters are this client's own, as in `plan_share`. Its own share would be bound / ratio
+        wide, bound = sensitivity / grid + rounding; that of all is deviation / grid + rounding /
+        `ratio`: not less where sensitivity / ratio is at most ``deviation``.
+
+        Raises
+        ------
+        ValueError
+            Where it is less than this client needs, or cannot be drawn.
+        """
+        own = plan_share(fraction_bits, ratio, sensitivity, size, noisers, sampled=sampled)
+        moved = self.deviation * self.ratio
+        share = plan_share(fraction_bits, self.ratio, moved, size, noisers, sampled=True)
+        if share.steps < own.steps:
+            raise ValueError(
+                f"a share of {float(share.steps):.12g} grid steps for all, where this client needs "
+                f"{float(own.steps):.12g}"
+            )
+        return replace(share, bound=own.bound)
+
+
 def simulated_sum_noise(
     rng: np.random.Generator, share: Share, clients: int
 ) -> NDArray[np.float64]:

@@ -131,7 +131,7 @@ def test_other_units_make_no_other_graph(factor, tmp_path):
     pairs = X.shape[1] * (X.shape[1] - 1) // 2
     found = int(np.count_nonzero(edges(first.arrays["consensus"])))
     assert 0.02 * pairs < found < 0.5 * pairs
-    assert "alpha=2, beta=0.05, rho=1.5, lambda=0.3 (auto: 30 nodes, 5 clients)" in first.notes
+    assert "alpha=2, beta=0.03, rho=1.5, lambda=0.3 (auto: 30 nodes, 5 clients)" in first.notes
 
 
 def test_labels_where_numbers_are_expected_are_hinted_at(tmp_path):

@@ -27,6 +27,7 @@ from apps.server_graph.spending import paper_epsilon, settled, sound_epsilon
 from privacy.accounting.budget import DeviceLedger, PrivacyRefused
 from strategies.core.base import StudyError
 from strategies.core.checkpoint import CheckpointError
+from tests.crashing import crashing_after
 
 DEFAULT = {"clients": 4, "rounds": 3, "tolerance": 0.0}
 SMALL = {
@@ -259,6 +260,33 @@ def test_the_chosen_sigma_spends_epsilon_and_nothing_less_would(privacy, release
     assert spent <= epsilon * SLACK
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 8.0])
+@pytest.mark.parametrize("batch", [0, 15])
+def test_clients_of_unequal_sizes_make_one_sum_and_each_spends_epsilon_at_most(
+    batch, epsilon, tmp_path
+):
+    """Small clients need more noise, and no batch of 15 can be drawn of 8: shares are the same."""
+    sizes = ",".join(["8", "20", "50"] * 3)
+    settings = {**SERVERS, "release": "sum", "method": "fedavg", "samples": sizes, "batch": batch}
+    more = {"epsilon": epsilon, "held-out": 0.3, "standardise": "shared"}
+    result, why = spend("server-graph", {**settings, **more}, tmp_path)
+    assert why == ""
+    within(result, epsilon)
+    spent = [entry["epsilon"] for entry in result.ledger["clients"]]
+    assert max(spent) >= 0.3 * epsilon
+    rounds = [
+        event for event in result.ledger["clients"][0]["events"] if "gradients" in event["what"]
+    ]
+    assert len(rounds) == 6  # none was made again
+    widths = {
+        event["sigma"]
+        for entry in result.ledger["clients"]
+        for event in entry["events"]
+        if "gradients" in event["what"]
+    }
+    assert len(widths) == 1
+
+
 # --- gromov-wasserstein --------------------------------------------------------------------------
 
 GRAPHS = SMALL["gromov-wasserstein"]
@@ -303,3 +331,45 @@ def test_noise_for_fewer_rounds_is_not_used_for_more(study, settings, tmp_path):
     run(study, settings, out=tmp_path, report=False)
     with pytest.raises(CheckpointError, match=f"rounds={rounds}, this run has rounds={rounds + 1}"):
         run(study, {**settings, "rounds": rounds + 1}, out=tmp_path, report=False, resume=True)
+
+
+_FEATURES = {"standardise": "shared", "held-out": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("study", "settings"),
+    [
+        ("cluster-admm", MODELS),
+        ("server-graph", {**SERVERS, "release": "sum", "batch": 5, **_FEATURES}),
+        ("gromov-wasserstein", {**GRAPHS, "privacy": "sound", "method": "fedavg"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.get("release", "auto"),
+)
+def test_a_run_that_is_resumed_tells_of_all_it_has_spent(study, settings, tmp_path):
+    whole = run(study, settings, out=tmp_path / "whole", report=False)
+    with crashing_after(1):
+        run(study, settings, out=tmp_path / "crashed", report=False)
+    again = run(study, settings, out=tmp_path / "crashed", report=False, resume=True)
+    within(again, 1.0)
+    assert again.ledger["epsilon"] == whole.ledger["epsilon"]
+    for one, other in zip(whole.ledger["clients"], again.ledger["clients"], strict=True):
+        assert one["events"] == other["events"]
+
+
+@pytest.mark.parametrize(
+    ("study", "settings", "releases"),
+    [
+        ("consensus-graph", {**SMALL["consensus-graph"], "privacy": "sound"}, 1),
+        ("joint-precision", {**SMALL["joint-precision"], "privacy": "sound"}, 1),
+        ("server-graph", {**SERVERS, "release": "sum", "method": "fedavg"}, 2),
+        ("gromov-wasserstein", {**GRAPHS, "privacy": "sound", "method": "fedavg"}, 1),
+    ],
+)
+def test_a_run_of_sums_that_fails_tells_what_it_has_spent(study, settings, releases, tmp_path):
+    with crashing_after(releases):
+        run(study, settings, out=tmp_path, report=False)
+    result = RunResult.load(tmp_path)
+    assert result.status == "failed"
+    within(result, 1.0)
+    assert result.ledger["epsilon"] > 0.0
+    assert all(len(entry["events"]) == releases for entry in result.ledger["clients"])

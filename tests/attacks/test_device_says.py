@@ -187,7 +187,7 @@ def test_in_a_simulation_texts_stay_visible(tmp_path):
     (tmp_path / "p.csv").write_text("a,b\n1,words\n")
     node = {"partition-id": 0, "num-partitions": 1, "simulation": True}
     config = run_config("consensus-graph", {"clients": 1}) | {"data": str(tmp_path)}
-    assert "words" in send(node, config).error.reason
+    assert "words" in send(node, config).content["client"]["unusable"]
 
 
 # --- refusals ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import apps
-from apps.command.run import _privacy as closing_words
+from apps.command.closing import _privacy as closing_words
 from apps.common.results import RunResult
 from apps.common.runner import make_run_config
 from apps.common.seeds import generator
@@ -21,6 +21,7 @@ from privacy.mechanisms.laplace import laplace_noise
 from sim.grid import run_local
 from strategies.core.enrolment import StudyError
 from strategies.server_graph.exchange import HybridServer, IidServer
+from tests.crashing import crashing_after
 
 Array = NDArray[np.float64]
 Mail = dict[tuple[int, int, int], tuple[Array, Array]]
@@ -79,9 +80,9 @@ def run(nodes: list[dict[str, Any]], out: Path, rounds: int = 3, **more: Any) ->
         "batch": 0,
         "rounds": rounds,
     }
-    resume = more.pop("resume", False)
+    how = {key: more.pop(key, False) for key in ("resume", "force")}
     config = make_run_config("server-graph", settings | more)
-    config |= {"out": str(out), "resume": resume, "report": False}
+    config |= {"out": str(out), "report": False, **how}
     run_local(apps.server_app, apps.client_app, nodes, config)
     record: dict[str, Any] = json.loads((out / "run.json").read_text())
     return record
@@ -129,7 +130,8 @@ def test_one_device_among_simulated_clients_is_enough(mail: Mail, tmp_path: Path
 
 def test_a_resumed_run_repeats_the_noise_it_had(mail: Mail, tmp_path: Path) -> None:
     out, nodes = tmp_path / "out", federation(tmp_path / "data")
-    run(nodes, out, rounds=2)
+    with crashing_after(2):
+        run(nodes, out, rounds=4)
     kept = (out / "checkpoint" / "state.npz").read_bytes()
     run(nodes, out, rounds=4, resume=True)
     first = {key: y - psi for key, (psi, y) in mail.items()}
@@ -145,8 +147,8 @@ def test_a_resumed_run_repeats_the_noise_it_had(mail: Mail, tmp_path: Path) -> N
 def test_a_new_run_in_the_same_folder_draws_anew(mail: Mail, tmp_path: Path) -> None:
     out, nodes = tmp_path / "out", federation(tmp_path / "data")
     secrets = []
-    for _ in range(2):
-        run(nodes, out, rounds=1)
+    for force in (False, True):
+        run(nodes, out, rounds=1, force=force)
         secrets.append((out / "checkpoint" / "server-noise" / "secret").read_bytes())
     assert secrets[0] != secrets[1]
 
@@ -166,7 +168,8 @@ def test_the_secret_is_the_owners_alone_and_in_no_other_file(mail: Mail, tmp_pat
 
 def test_a_resumed_run_without_its_secret_is_refused(mail: Mail, tmp_path: Path) -> None:
     out, nodes = tmp_path / "out", federation(tmp_path / "data")
-    run(nodes, out, rounds=1)
+    with crashing_after(1):
+        run(nodes, out, rounds=2)
     (out / "checkpoint" / "server-noise" / "secret").unlink()
     with pytest.raises(StudyError, match="secret of the servers' noise is gone"):
         run(nodes, out, rounds=2, resume=True)
@@ -192,7 +195,7 @@ def test_in_simulation_epsilon_says_that_it_is_simulated_and_what_the_result_und
     assert record["ledger"]["claim"].startswith("Simulated")
     assert "result.npz" in record["ledger"]["not_covered"]
     assert any("result.npz" in note for note in record["notes"])
-    assert closing_words(record["ledger"]).endswith("(simulated)")
+    assert closing_words(record["ledger"])[-1] == "(simulated)"
     assert spent(RunResult.load(out)).endswith("(sound, simulated)")
     # What it says is true: result.npz and the other servers' mail give psi.
     kept = np.load(out / "result.npz")

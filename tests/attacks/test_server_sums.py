@@ -34,6 +34,7 @@ CHOSEN = {
     "privacy": "sound", "release": "sum", "method": "fedavg", "servers": 1, "clients": CLIENTS,
     "rounds": 2, "batch": 0, "samples": str(SAMPLES),
 }  # fmt: skip
+SILENCE = {"personal": {"came": True}}
 NODE = {"max-epsilon": 1.0, "require-privacy": True, "count-noise-of": "anyone"}
 
 
@@ -141,10 +142,11 @@ def test_an_order_of_other_settings_is_refused(tmp_path: Path) -> None:
 
 def test_nothing_is_told_in_the_clear(tmp_path: Path) -> None:
     with Server(tmp_path) as server:
-        for kind in ("train", "evaluate"):
-            node = server.clients[0].node_id
-            (reply,) = server.grid.send_and_receive([Message(server.order(), node, kind)])
-            assert reply.has_error()
+        node = server.clients[0].node_id
+        (reply,) = server.grid.send_and_receive([Message(server.order(), node, "train")])
+        assert reply.has_error()
+        (reply,) = server.grid.send_and_receive([Message(server.order(), node, "evaluate")])
+        assert {name: dict(record) for name, record in reply.content.items()} == SILENCE
         assert server.events() == []
 
 
@@ -182,7 +184,7 @@ def test_one_record_changes_nothing_but_the_counted_sum(tmp_path: Path, record: 
         assert not any(reply.has_error() for reply in replies)
         told.append((enrolled, clear, found.survivors, found.failures, personal))
     assert told[0] == told[1]
-    assert told[0][4] == [{"personal": {"came": True}}] * CLIENTS
+    assert told[0][4] == [SILENCE] * CLIENTS
 
 
 def test_an_audit_of_one_round_does_not_refute_its_epsilon() -> None:

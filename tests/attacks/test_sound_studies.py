@@ -99,6 +99,8 @@ def neighbours():
     yield "missing cell", good, rows + "7,,4,5\n"
     yield "short row", good, rows + "7,1\n"
     yield "long row", good, rows + "7,1,4,5,6,7\n"
+    tabs = rows.replace(",", "\t")
+    yield "no cell, by tabs", tabs + "7\t1\t4\t5\n", tabs + "\t\t\t\n"
     rest = "2,1,5,7\n4,9,1,2\n"
     yield "open quote", "a,b,c,d\n7,1,4,5\n" + rest, 'a,b,c,d\n7,"1,4,5\n' + rest
     yield "text array", plain.astype(str), with_last(plain.astype(str), ["x", "1", "", "2"])

@@ -15,6 +15,7 @@ import pytest
 from apps import run
 from apps.common.results import RunResult
 from apps.common.runner import app_folder, make_run_config
+from apps.common.settings import config_class
 from sim.deployment import Deployment
 from strategies.core.checkpoint import Checkpoint
 
@@ -108,7 +109,8 @@ def test_real_processes_with_their_own_files_give_the_same_result(tmp_path):
         rows = rng.normal(size=(40, 6)) @ mixing
         header = ",".join(f"region-{i}" for i in range(6))
         np.savetxt(data / f"{name}.csv", rows, delimiter=",", header=header, comments="")
-    settings = {"rounds": 2, "tolerance": 0.0}
+    # A run config has no idea of whose data it is: what is left open is the study's default.
+    settings = config_class(STUDY).as_defaults({"rounds": 2, "tolerance": 0.0})
     here = run(STUDY, settings, data=data, out=tmp_path / "local")
 
     out = tmp_path / "deployed"

@@ -91,7 +91,7 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
 
 def _report(options: argparse.Namespace, console: Console, out: Path, ended: Any) -> int:
     """Say how a run ended and where its result is."""
-    from apps.command.run import show
+    from apps.command.closing import show
     from apps.common.results import RunResult, is_held
     from sim.flwr_command import tail
 

@@ -43,6 +43,11 @@ def separator_of(header: str) -> str:
     return next(iter(found), ",")
 
 
+def is_blank(line: str, separator: str) -> bool:
+    """Return whether a line is no record: one whose cells are all missing is."""
+    return separator not in line and not line.strip()
+
+
 def split(line: str, separator: str) -> list[str]:
     """Return the cells of one line; none where it is no line of csv."""
     try:

@@ -46,7 +46,7 @@ from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
 from privacy.accounting.events import PrivacyEvent
 from privacy.accounting.sampled import spent
 from privacy.mechanisms.noise import fresh_noise
-from privacy.mechanisms.shares import Share, plan_share
+from privacy.mechanisms.shares import Share, Together, plan_share
 from privacy.secagg.client import Noisers, Summands
 
 Array = NDArray[np.float64]
@@ -66,6 +66,7 @@ def noisy(
     server_round: int = 0,
     sampling: float = 1.0,
     releases: int = 1,
+    together: Together | None = None,
 ) -> Summands:
     """Return what a client adds to a noisy sum.
 
@@ -81,8 +82,12 @@ def noisy(
     server_round : for the ledger
     sampling : how likely a record is in the batch, where batches are drawn in secret on the device
     releases : how many releases of ``what`` a run makes at most, those of rounds made again too
+    together : by which all clients plan the noise where they need it for sensitivities or ratios of
+        their own; None where these are the same for all
     """
-    task = _Task(context, config, what, sensitivity, ratio, server_round, sampling, releases)
+    task = _Task(
+        *(context, config, what, sensitivity, ratio, server_round, sampling, releases, together)
+    )
     return Summands(arrays, noise=task.noise)
 
 
@@ -96,6 +101,7 @@ class _Task:
     server_round: int
     sampling: float
     releases: int
+    together: Together | None
 
     def noise(
         self, noisers: Noisers, fraction_bits: int, size: int
@@ -148,8 +154,9 @@ class _Task:
         return number, attempt
 
     def _share(self, noisers: int, fraction_bits: int, size: int) -> Share:
+        plan = plan_share if self.together is None else self.together.plan
         try:
-            return plan_share(
+            return plan(
                 *(fraction_bits, self.ratio, self.sensitivity, size, noisers),
                 sampled=self.sampling < 1.0,
             )

@@ -97,6 +97,7 @@ def listened(
             data.mkdir()
             for client, values in enumerate(tables):
                 np.savez(data / f"client-{client + 1}.npz", X=values)
+            settings = JointPrecisionConfig.as_defaults(settings)
         config = make_run_config(STUDY, settings, data=data, seed=seed)
         config["out"] = str(Path(folder) / "out")
         count = int(config[f"{STUDY}.clients"])

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import apps
 from apps.command import main, run_all
-from apps.command.run import show
+from apps.command.closing import show
 from apps.command.showcase import Showcase
 from apps.common import runner
 from apps.common.progress import LineDisplay, LiveDisplay, display_on, row_of

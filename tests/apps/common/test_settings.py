@@ -32,7 +32,7 @@ def test_the_paper_s_settings_are_valid(study):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"rho": -1}, "rho=-1.0: must be > 0"),
+        ({"rho": -1}, "rho=-1.0: must not be below 0"),
         ({"rho": "abc"}, "rho='abc': must be a number"),
         ({"rho": True}, "rho=True: must be a number"),
         ({"rho": float("nan")}, "rho=nan"),
@@ -160,3 +160,15 @@ def test_a_number_may_be_left_to_the_study_by_a_word():
         Choosing(pace=0.0)
     with pytest.raises(ConfigError, match="epsilon='auto': must be a number"):
         Choosing.from_settings({"epsilon": "auto"})
+
+
+@pytest.mark.parametrize("study", apps.STUDIES)
+def test_files_of_a_figure_have_the_study_s_defaults(study):
+    kind = config_class(study)
+    plain = kind().settings()
+    found = kind.as_defaults({"rounds": 7})
+    assert found.pop("rounds") == 7
+    assert found == {key: plain[key] for key in found}
+    assert set(kind.own_data) <= set(found)
+    # Nothing is left to be chosen for them as if they were a person's own.
+    assert kind.for_own_data(found) == found

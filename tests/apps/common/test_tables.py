@@ -272,3 +272,23 @@ def test_an_order_that_does_not_fit_is_refused(tmp_path, text, words):
     with pytest.raises(DataError, match="name every client's file once") as caught:
         client_files(ordered_folder(tmp_path, text))
     assert words in str(caught.value)
+
+
+CELLS = (
+    *("7", " 7 ", "\x1c7", "7\x1f", "\x0b7", "\xa07", "7\u2028", "1_0", "\u0661", "1e5", "-.5"),
+    *("1e999", "nan", "inf", "0x10", "1d5", '"7"', '"7"8', '7"8"', '""', "", " ", "#7", "7\x00"),
+)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_how_a_record_is_read_does_not_depend_on_the_others(cell, separator, tmp_path):
+    """One that is no numbers sends the whole file another way: the others must not change."""
+    path, seen = tmp_path / "a.csv", []
+    for other in (["1", "2", "3"], ["1", "words", "3"], ['"1', "2", "3"], ["", "", ""], ["1"]):
+        rows = [["a", "b", "c"], ["4", cell, "6"], [cell, "5", "6"], other]
+        path.write_text("".join(separator.join(row) + "\n" for row in rows))
+        seen.append(read_tolerantly(path).values)
+    for values in seen:
+        assert values.shape == (3, 3)
+        np.testing.assert_array_equal(values[:2], seen[0][:2])

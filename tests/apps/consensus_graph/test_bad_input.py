@@ -28,7 +28,7 @@ def fails(capsys, *arguments) -> str:
         ("a,b,c\n1,2,3\n", "1 row of data; at least 2"),
         ("a,b,d\n1,2,3\n2,1,0\n", "it lacks 'c' and adds 'd'"),
         ("b,a,c\n1,2,3\n2,1,0\n", "the same names in another order"),
-        ("a,b\n1,2\n2,1\n", "it lacks 'c'"),
+        ("a,b\n1,2\n2,1\n", "it lacks 'c'; give"),
         ("", "empty; needs a header row"),
     ],
 )
@@ -61,7 +61,7 @@ def test_fewer_files_than_clients(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("rho=-1", "rho=-1.0: must be > 0"),
+        ("rho=-1", "rho=-1.0: must not be below 0"),
         ("clients=0", "clients=0: must be >= 1"),
         ("rhho=1", "did you mean 'rho'?"),
         ("rho", "write KEY=VALUE"),

@@ -90,7 +90,7 @@ def test_changed_data_is_a_new_release_from_the_same_budget(devices, tmp_path):
 def test_where_all_refuse_the_server_is_told_why(devices, tmp_path):
     for node in devices:
         node["max-epsilon"] = 0.5
-    with pytest.raises(StudyError, match=r"0 of 3 clients.*a: refused.*b: refused.*c: refused"):
+    with pytest.raises(StudyError, match=r"(?s)0 of 3 clients.*a: refused.*b: refused.*c: refused"):
         start(devices, tmp_path / "out", privacy="sound", epsilon=1.0)
 
 

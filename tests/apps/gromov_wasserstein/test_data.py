@@ -225,8 +225,8 @@ def test_a_device_splits_by_its_secret_and_a_simulation_by_its_seed(tmp_path):
     graphs = synthetic_graphs(40, np.random.default_rng(1))
     others = synthetic_graphs(40, np.random.default_rng(2))
 
-    def test_places(graphs, seed, node, **settings):
-        return client_split(config(**settings), graphs, seed, node).test.tolist()
+    def test_places(graphs, seed, node, privacy="sound"):
+        return client_split(config(privacy=privacy), graphs, seed, node).test.tolist()
 
     real = replace(device(tmp_path), state_path=tmp_path / "state")
     first, second = simulated(None, 0), simulated(None, 1)
@@ -238,6 +238,10 @@ def test_a_device_splits_by_its_secret_and_a_simulation_by_its_seed(tmp_path):
     assert test_places(graphs, 1, first) != test_places(graphs, 1, second)
     another = replace(real, state_path=tmp_path / "another")
     assert test_places(graphs, 1, real) != test_places(graphs, 1, another)
+    # Without privacy the same graphs score the result on every runtime.
+    placed = replace(real, partition=0)
+    assert test_places(graphs, 1, placed, "none") == test_places(graphs, 1, first, "none")
+    assert test_places(graphs, 1, placed, "none") != test_places(graphs, 2, placed, "none")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 10, 188])

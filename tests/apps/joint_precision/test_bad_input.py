@@ -47,7 +47,7 @@ def fails(capsys, *arguments) -> str:
         ),
         (GOOD.replace("a,b,c", "a,b,d"), "it lacks 'c' and adds 'd'"),
         (GOOD.replace("a,b,c", "b,a,c"), "the same names in another order"),
-        ("a,b\n1,2\n2,1\n0,1.5\n", "it lacks 'c'"),
+        ("a,b\n1,2\n2,1\n0,1.5\n", "it lacks 'c'; give"),
         ("a,b,b\n1,2,3\n2,1,0\n", "the column name 'b' stands more than once"),
         ("", "empty; needs a header row"),
     ],
@@ -119,7 +119,7 @@ def test_fewer_files_than_clients(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("lambda1=-1", "lambda1=-1.0: must be >= 0"),
+        ("lambda1=-1", "lambda1=-1.0: must not be below 0"),
         ("lambda2=-0.1", "lambda2=-0.1: must be >= 0"),
         ("lambda1=nan", "lambda1=nan: must be >= 0"),
         ("lambda1=much", "lambda1='much': must be a number"),

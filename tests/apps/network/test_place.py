@@ -126,7 +126,8 @@ OTHER = {
     "step": 0.2, "batch": 5, "local_steps": 2, "clip": 1.0, "average": 0.4, "sigma": 0.3,
     "ridge": 0.02, "loss": "least-squares", "secure_aggregation": "off", "failures": "1:5",
     "on_server_loss": "rehome", "features": 3, "samples": "50", "spread": 0.4,
-    "release": "each", "personal": "server", "privacy": "sound",
+    "release": "each", "personal": "server", "privacy": "sound", "standardise": "shared",
+    "scales": "h1:0:1,h2:0:1",
 }  # fmt: skip
 
 
@@ -140,6 +141,7 @@ def changed(key, value):
         "personal": {"privacy": "sound", "method": "none"},
         "privacy": {"method": "none"},
         "clip": {"method": "none"},
+        "scales": {"standardise": "auto"},
     }
     more = beside.get(key, {})
     before = getattr(CONFIG, key)

@@ -34,10 +34,25 @@ def test_joint_graphical_lasso_agrees_with_gglasso(penalty, name):
     assert np.count_nonzero(ours) < ours.size
 
 
-def test_joint_graphical_lasso_refuses_what_are_no_correlations():
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_covariances_in_any_unit(unit):
+    scale = np.array([1.0, 2.0, 0.5, 1.5, 3.0, 1.0])
+    S = np.array(correlations()) * np.outer(scale, scale)
+    ours = trellis.joint_graphical_lasso(S * unit, 0.12 * unit, 0.06 * unit, tolerance=1e-9)
+    start = np.array([np.eye(6)] * len(S))
+    found, _ = ADMM_MGL(S, 0.12, 0.06, "GGL", start, tol=1e-10, rtol=1e-10, max_iter=20000)
+    np.testing.assert_allclose(ours * unit, found["Theta"], atol=5e-5)
+
+
+def test_joint_graphical_lasso_says_that_it_was_stopped():
+    with pytest.warns(UserWarning, match="stopped after rounds=2"):
+        trellis.joint_graphical_lasso(correlations(), 0.12, 0.06, rounds=2)
+
+
+def test_joint_graphical_lasso_refuses_what_are_no_covariances():
     S = correlations()
     for bad, words in (
-        ([S[0], 2.0 * S[1]], "the diagonal of matrix 1 is not 1"),
+        ([S[0], np.diag([1.0, 0, 1, 1, 1, 1])], "matrix 1 has a variance .* of variable 1"),
         ([S[0] + np.triu(np.ones((6, 6)), 1)], "matrix 0 is not symmetric"),
         (np.full((2, 2), np.nan), "not finite"),
         (np.ones((2, 3)), "shape"),
@@ -107,7 +122,7 @@ def test_noise_is_the_least_that_is_enough():
         trellis.gaussian_sigma(0, 1e-5, 1)
 
 
-@pytest.mark.parametrize("count", [3, 5, 70])
+@pytest.mark.parametrize("count", [2, 3, 5, 70])
 def test_a_secure_sum_is_the_sum_on_its_grid(count):
     rng = np.random.default_rng(count)
     values = {f"client {k}": rng.normal(size=(2, 3)) * 1e3 for k in range(count)}
@@ -119,8 +134,8 @@ def test_a_secure_sum_is_the_sum_on_its_grid(count):
 
 
 def test_a_secure_sum_refuses_in_words():
-    with pytest.raises(ValueError, match="2 clients; it needs three or more"):
-        trellis.secure_sum({"a": [1.0], "b": [2.0]})
+    with pytest.raises(ValueError, match="of two clients or more"):
+        trellis.secure_sum({"a": [1.0]})
     with pytest.raises(ValueError, match="client 'c' has shape"):
         trellis.secure_sum({"a": [1.0], "b": [2.0], "c": [1.0, 2.0]})
     with pytest.raises(ValueError, match="client 'c' has entries that are not finite"):

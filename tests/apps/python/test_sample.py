@@ -10,7 +10,7 @@ import pytest
 
 import trellis
 from apps.command import main
-from apps.common.settings import ConfigError
+from apps.common.settings import ConfigError, config_class
 
 from .wards import SETTINGS, STUDIES
 
@@ -40,7 +40,8 @@ def test_the_printed_command_runs_on_the_files(study, tmp_path, capsys, monkeypa
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_run_on_the_files_is_the_run_on_synthetic_data(study, tmp_path):
     folder = trellis.sample(study, tmp_path / "wards", seed=9, settings=SETTINGS[study])
-    there = trellis.run(study, SETTINGS[study], data=folder, seed=9)
+    settings = config_class(study).as_defaults(SETTINGS[study])
+    there = trellis.run(study, settings, data=folder, seed=9)
     here = trellis.run(study, SETTINGS[study], seed=9)
     main = {"consensus-graph": "weights", "joint-precision": "sparse",
             "gromov-wasserstein": "distances"}.get(study, "models")  # fmt: skip

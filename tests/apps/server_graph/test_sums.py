@@ -17,7 +17,9 @@ from privacy.accounting.budget import DeviceLedger
 from privacy.accounting.sampled import spent
 from sim.faults import Drop
 from sim.grid import run_local
+from strategies.core.checkpoint import CheckpointError
 from tests.apps.server_graph.federations import far, study
+from tests.crashing import crashing_after
 
 SMALL = {
     "servers": 4, "topology": "ring", "clients": 16, "samples": "20", "rounds": 6,
@@ -130,12 +132,21 @@ def test_a_report_says_what_privacy_cost(tmp_path):
 
 
 def test_a_resumed_run_goes_on_with_models_and_account(tmp_path):
-    first = study({**SMALL, "rounds": 4}, out=tmp_path)
-    more = study({**SMALL, "rounds": 6}, out=tmp_path, resume=True)
-    assert [row["round"] for row in more.metrics] == [1, 2, 3, 4, 5, 6]
-    assert more.metrics[:4] == first.metrics
-    assert more.metrics[-1]["epsilon"] > first.metrics[-1]["epsilon"]
-    assert {len(entry["events"]) for entry in more.ledger["clients"]} == {6}
+    whole = study(SMALL)
+    with crashing_after(4):
+        study(SMALL, out=tmp_path)
+    resumed = study(SMALL, out=tmp_path, resume=True)
+    assert [row["round"] for row in resumed.metrics] == [1, 2, 3, 4, 5, 6]
+    assert resumed.metrics[-1]["epsilon"] > resumed.metrics[3]["epsilon"] > 0.0
+    assert {len(entry["events"]) for entry in resumed.ledger["clients"]} == {6}
+    assert resumed.ledger["epsilon"] == whole.ledger["epsilon"]
+    assert np.array_equal(resumed.arrays["models"], whole.arrays["models"])
+
+
+def test_noise_for_some_rounds_is_not_enough_for_more(tmp_path):
+    study({**SMALL, "rounds": 2}, out=tmp_path)
+    with pytest.raises(CheckpointError, match="made with rounds=2, this run has rounds=4"):
+        study({**SMALL, "rounds": 4}, out=tmp_path, resume=True)
 
 
 # --- devices -------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution as distributions
+from dp_accounting.pld.common import DifferentialPrivacyParameters
 
 from apps.common.settings import ConfigError
 from apps.tuning import privacy
@@ -206,3 +208,66 @@ def test_without_privacy_nothing_is_claimed(tmp_path):
     assert found.spent is None
     for name in ("best.toml", "tuning.html"):
         assert "epsilon" not in (tmp_path / name).read_text()
+
+
+# --- what is not known counts whole --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("total", [0.1, 2.0, 8.0])
+@pytest.mark.parametrize("runs", [1, 4, 30])
+def test_another_library_finds_no_more_in_all_parts_together(total, runs):
+    adding = share(STUDY, [{"privacy": "sound"}], total, 1e-5, runs)
+    ratio = np.sqrt(2.0 * zcdp_rho(adding.epsilon, adding.run_delta))
+    together = distributions.from_gaussian_mechanism(1.0 / (ratio * np.sqrt(runs)))
+    assert 0.5 * total <= together.get_epsilon_for_delta(1e-5) <= total
+    each = {"privacy": "sound", "release": "each"}
+    plain = share(STUDY, [each], total, 1e-5, runs)
+    assert (plain.rho, plain.run_delta) == (None, 1e-5 / runs)
+    worst = distributions.from_privacy_parameters(
+        DifferentialPrivacyParameters(plain.epsilon, plain.run_delta)
+    ).self_compose(runs)
+    assert worst.get_delta_for_epsilon(total * (1.0 + 1e-6)) <= 1e-5 * (1.0 + 1e-6)
+
+
+def test_a_run_that_failed_counts_with_its_whole_part(hospitals, labelled):
+    def failing(run):
+        return Found(error="after it had released") if run.values != {"rho": 0.1} else hill(run)
+
+    found = tune(STUDY, OVER, SOUND, data=hospitals, spend=2.0, workers=1, evaluate=failing)
+    assert found.unknown == 6
+    rho = zcdp_rho(2.0, 1e-5) * 6 / 9
+    assert found.spent == pytest.approx(zcdp_epsilon(rho, 1e-5), rel=1e-6)
+    assert "those that failed counted" in " ".join(cost_in_words(found))
+    # Beside what others are known to have released.
+    part = found.plan.share
+    known = Found(spent=[(["a"], [(release(5.0), 1)])])
+    one = Found(error="no luck")
+    both = zcdp_epsilon(part.rho + 0.5 / 25.0, 1e-5)
+    assert spent_by_all([known, one], 1e-5, part) == pytest.approx(both, rel=1e-6)
+    plain = share("server-graph", [{"privacy": "sound"}], 6.0, 1e-5, 3)
+    found = [known, one, Found(told=1.5)]
+    event = PrivacyEvent.from_record({"name": "x", "what": "", "round": 0, **release(5.0)})
+    expected = total_epsilon([event], 1e-5 / 3) + 2.0 + 1.5
+    assert spent_by_all(found, 1e-5, plain) == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_servers_spend_on_each_other_is_told(labelled):
+    settings = {
+        "privacy": "sound", "release": "each", "servers": 2, "rounds": 3, "topology": "complete",
+        "method": "hybrid", "clip": 0.1,
+    }  # fmt: skip
+    found = tune(
+        *("server-graph", {"ridge": "0.01,0.1"}, settings),
+        **{"data": labelled, "spend": 6.0, "splits": 1, "by": "disagreement", "workers": 1},
+    )
+    assert 5.9 < found.spent <= 6.0
+    with pytest.raises(RuntimeError, match="where 3 was its part of --spend 6"):
+        found.plan.share.check(Found(told=3.1))
+
+
+def test_a_run_that_was_cut_short_is_made_again_to_the_same_releases(hospitals):
+    """So that they count once: the noise of a simulation comes from the seed."""
+    plan = make_plan(STUDY, OVER, SOUND, data=hospitals, spend=2.0)
+    one, other = (evaluate(plan.run((0.1,), 1)) for _ in range(2))
+    assert one.spent
+    assert (one.value, one.spent) == (other.value, other.spent)

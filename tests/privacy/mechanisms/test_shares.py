@@ -16,6 +16,7 @@ from privacy.mechanisms.noise import fresh_noise
 from privacy.mechanisms.shares import (
     LEAST_STEPS,
     MOST_STEPS,
+    Together,
     plan_share,
     simulated_sum_noise,
     summed_ratio,
@@ -172,3 +173,23 @@ def test_a_wider_share_makes_up_for_those_that_are_not_counted_on(few):
     assert whole == pytest.approx(10 * float(share.steps) ** 2, rel=1e-3)
     with pytest.raises(ValueError, match="few=11"):
         share.counting_on(11)
+
+
+@pytest.mark.parametrize("bits", [8, 20, 32])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_clients_with_needs_of_their_own_plan_one_share(bits, size):
+    """Sensitivities and ratios differ: the share is the same, and enough for each."""
+    needs = [(0.5, 0.3, True), (0.2, 0.1, False), (0.05, 0.1, False), (0.01, 2.0, True)]
+    most = max(sensitivity / ratio for sensitivity, ratio, _ in needs) * (1.0 + 1e-9)
+    together = Together(most, min(ratio for _, ratio, _ in needs))
+    steps = set()
+    for sensitivity, ratio, sampled in needs:
+        own = plan_share(bits, ratio, sensitivity, size, 5, sampled=sampled)
+        share = together.plan(bits, ratio, sensitivity, size, 5, sampled=sampled)
+        steps.add(share.steps)
+        assert share.steps >= own.steps
+        assert share.bound == own.bound
+        assert share.ratio <= own.ratio <= ratio * (1.0 + 1e-9)
+    assert len(steps) == 1
+    with pytest.raises(ValueError, match="where this client needs"):
+        Together(0.99 * most, together.ratio).plan(32, *needs[1][1::-1], 1, 5)

@@ -1,0 +1,84 @@
+"""What the command says when runs have ended: what to know of them, a table, how good they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from apps.common.results import RunResult
+
+
+def show(console: Console, results: Sequence[RunResult]) -> None:
+    """Print notes, the closing table, and of runs with held-out scores what these say."""
+    from rich.table import Table
+
+    for result in results:
+        for note in result.notes:
+            console.print(f"[yellow]{result.study}:[/] {escape(note)}", soft_wrap=True)
+    # Few columns, and lines in them: this is to fit into a terminal of 80 characters.
+    table = Table(title="Trellis")
+    for column in ("study", "cost", "result"):
+        table.add_column(column, no_wrap=True)
+    for result in results:
+        table.add_row(
+            "\n".join((result.study, result.status, *_privacy(result.ledger))),
+            f"{len(result.metrics)} rounds\n{result.seconds:.2f} s\n"
+            f"up {result.bytes_up / 1e3:,.0f} kB\ndown {result.bytes_down / 1e3:,.0f} kB",
+            "\n".join(f"{name} {_told(value)}" for name, value in _numbers(result).items()),
+            end_section=True,
+        )
+    console.print(table)
+    for result in results:
+        _show_scores(console, result)
+        if result.folder is not None:
+            console.print(f"kept in {result.folder}", soft_wrap=True)
+
+
+def escape(text: str) -> str:
+    """Return a text in which rich finds no markup."""
+    return text.replace("[", "\\[")
+
+
+def _numbers(result: RunResult) -> dict[str, float]:
+    """Return the headline but for held-out scores, which have a table of their own."""
+    from apps.common.evaluation.scores import numbers
+
+    apart = {"rounds", *numbers(result.scores)}
+    return {name: value for name, value in result.headline.items() if name not in apart}
+
+
+def _show_scores(console: Console, result: RunResult) -> None:
+    """Print how good a result is on records that nobody has learned from, beside alone."""
+    if not result.scores:
+        return
+    from rich.table import Table
+
+    from apps.pages.held_out import in_words
+    from apps.pages.wording import number
+
+    measures = result.scores["measures"]
+    table = Table(title="On data it has not seen, mean of clients")
+    table.add_column(result.study)
+    for measure in measures:
+        table.add_column(measure, justify="right")
+    for row, values in result.scores["mean"].items():
+        table.add_row(row, *(number(value) for value in values))
+    console.print(table)
+    console.print(escape(in_words(result.scores)), highlight=False)
+
+
+def _told(value: float) -> str:
+    return "not known" if math.isnan(value) else f"{value:.4g}"
+
+
+def _privacy(ledger: Mapping[str, Any]) -> list[str]:
+    """Return the privacy of a run, in lines."""
+    lines = [f"privacy {ledger.get('mode', 'none')}"]
+    if ledger.get("epsilon"):
+        lines.append(f"epsilon {ledger['epsilon']:.3g}")
+        lines += ["(simulated)"] * bool(ledger.get("simulated"))
+    return lines

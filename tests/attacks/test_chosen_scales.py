@@ -1,0 +1,290 @@
+"""A server that chooses the offsets and scales by which devices map their records.
+
+It may send any, other ones in every message, and ask for sums of features as often as it likes: a
+device tells nothing of one record but by a counted release.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, RecordDict
+
+import apps
+from apps.cluster_admm import client_app as cluster_admm
+from apps.common.own_data import units
+from apps.common.runner import make_run_config
+from apps.common.settings import config_class
+from apps.server_graph import client_app as server_graph
+from apps.server_graph.private import Terms, digest
+from privacy.accounting.budget import DeviceLedger
+from sim.grid import LocalGrid
+from strategies.core import wire
+from strategies.core.enrolment import enrol
+from strategies.core.secure import SecureSum
+from tests.apps.device_logs import reasons
+
+from .same_device import with_secret
+from .server_studies import ask as ask_study
+from .server_studies import device
+from .test_sound_studies import ask, observable
+from .test_sound_studies import device as table_device
+
+D = 3
+PLAIN = {"offset": np.zeros(D), "scale": np.ones(D), "target": np.array([0.0, 1.0])}
+BAD = {
+    "nan": {"offset": np.full(D, np.nan)},
+    "infinite": {"offset": np.full(D, np.inf)},
+    "zero": {"scale": np.zeros(D)},
+    "negative": {"scale": -np.ones(D)},
+    "huge": {"scale": np.full(D, 1e308)},
+    "tiny": {"scale": np.full(D, 1e-308)},
+    "too long": {"scale": np.ones(D + 1)},
+    "too short": {"offset": np.zeros(D - 1)},
+    "whole numbers": {"scale": np.ones(D, dtype=np.int64)},
+    "no target": {"target": np.zeros(0)},
+    "target of zero": {"target": np.zeros(2)},
+}
+ODD = {
+    "nan": (np.nan, 0.0, 0.0),
+    "1e300": (1e300, -1e300, 1e300),
+    "1e-300": (1e-300, 0.0, 0.0),
+    "far off": (1e75, -1e75, 3.0),
+}
+
+
+# --- one statistic of each client ----------------------------------------------------------------
+
+
+def test_scales_that_move_only_some_records_do_not_tell_whether_these_are_there(tmp_path):
+    """An offset of 1e-18 moves no number above 0.01, and one of 0.001: is there one?
+
+    The same release has the same noise, so that it counts once. Were it the same where the mapped
+    records are the same, two runs with scales that differ a hair would tell, for nothing.
+    """
+    rng = np.random.default_rng(0)
+    plain = ",".join(f"v{k}:0:1" for k in range(1, 5))
+    same, spent = [], []
+    for name, last in (("large", 1.5), ("small", 1e-3)):
+        X = 1.0 + rng.random((20, 4))
+        X[-1, 0] = last
+        node = table_device(tmp_path, X, name)
+        told = []
+        for scales in (plain, plain.replace("v1:0:1", "v1:1e-18:1"), plain):
+            chosen = {"privacy": "sound", "release": "each", "clip": 1.0, "clients": 1}
+            chosen |= {"standardise": "public", "scales": scales}
+            config = make_run_config("consensus-graph", chosen)
+            _, reply = ask(config, node, ("query.enrol", {}, {}), ("train", {}, {"round": 1}))
+            told.append(wire.arrays(reply.content["arrays"])["statistic"])
+        same.append([np.array_equal(told[0], other) for other in told[1:]])
+        spent.append(len(DeviceLedger(Path(node["state-path"])).events()))
+    assert same == [[False, True]] * 2
+    assert spent == [2, 2]
+
+
+@pytest.mark.parametrize("scale", ["5e-324", "1e-308", "1", "1.7e308"])
+@pytest.mark.parametrize("offset", ["-1.7e308", "1e-320", "1.7e308"])
+def test_scales_beyond_floats_make_no_record_refuse(offset, scale, tmp_path):
+    scales = ",".join(f"v{k}:{offset}:{scale}" for k in range(1, 5))
+    chosen = {"privacy": "sound", "release": "each", "epsilon": 0.5, "clients": 1}
+    config = make_run_config(
+        "consensus-graph", {**chosen, "standardise": "public", "scales": scales}
+    )
+    X = np.random.default_rng(1).standard_normal((12, 4))
+    seen = []
+    for name, last in (("a", X[0]), ("b", [1.7e308, -1.7e308, 0.0, 1e-320])):
+        X[-1] = last
+        node = table_device(tmp_path / name, X)
+        answers = ask(config, node, ("query.enrol", {}, {}), ("train", {}, {"round": 1}))
+        seen.append([observable(answer) for answer in answers])
+    assert seen[0] == seen[1]
+    assert "error" not in seen[0]
+
+
+# --- every model with noise of its own -----------------------------------------------------------
+
+EACH = {
+    "privacy": "sound", "release": "each", "clients": 3, "servers": 1, "topology": "complete",
+    "clusters": "1", "loss": "ridge", "rounds": 3,
+}  # fmt: skip
+
+
+def _records(first: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(12, D)), rng.normal(size=12)
+    if first is not None:
+        X[0], y[0] = first, 1e300
+    return X, y
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_no_scale_is_refused_whatever_the_records_are(what, tmp_path):
+    sent = {**PLAIN, **BAD[what], "v": np.zeros(D + 1)}
+    for name, first in (("one", None), ("other", ODD["1e300"])):
+        node = device(tmp_path / name, *_records(first))
+        reply = ask_study("cluster-admm", EACH, node, "train", sent, round=1, rho=3.0, share=0.3)
+        assert "E3" in reply.error.reason
+        assert DeviceLedger(tmp_path / name / "state").events() == []
+
+
+# --- noisy sums ----------------------------------------------------------------------------------
+
+SUMS = {
+    "server-graph": {"method": "fedavg", "batch": 0},
+    "cluster-admm": {"clusters": "1"},
+}
+LOSSES = {"server-graph": ("logistic", "least-squares"), "cluster-admm": ("logistic", "ridge")}
+HANDLERS = {"server-graph": server_graph.summands, "cluster-admm": cluster_admm.summands}
+_run = iter(range(1, 10**6))
+
+
+class _Sent:
+    """A message as handlers read it."""
+
+    class metadata:
+        message_type = "train.secagg_masked"
+
+    def __init__(self, arrays: dict[str, np.ndarray], order: dict[str, Any]) -> None:
+        self.content = RecordDict({"arrays": wire.record(arrays), "order": ConfigRecord(order)})
+
+
+def _asked(study: str, config: Any, w: np.ndarray, width: float) -> list[tuple[str, dict, dict]]:
+    """Return all that can be asked for in a sum, with arrays and order."""
+    if study == "cluster-admm":
+        terms = {"round": 1, "width": width, "length": 1.0, "weight": 0.6, "whole": True}
+        kinds = ("units", "scales", "moments", "score")
+        return [(kind, {"models": w[None]}, {**terms, "ask": kind}) for kind in kinds]
+    known = {"round": 1, "settings": digest(config)}
+    noise = Terms.of(config).needed_deviation(12)
+    orders = {"units": {"units": True}, "score": {"score": True}, "steps": {"deviation": noise}}
+    return [(kind, {"model": w}, {**known, **order}) for kind, order in orders.items()]
+
+
+def _terms(folder: Path, study: str, config: Any, records: Any, scaling: Any, w: Any, width: float):
+    """Return what a device would add to every sum before noise, and the sensitivity it counts."""
+    from flwr.app import Context
+
+    node = with_secret(device(folder, *records))
+    run_config = {"study": study, "seed": 1, "out": "", **config.run_config()}
+    context = Context(next(_run), 1, node, RecordDict(), run_config)
+    found = {}
+    for kind, arrays, order in _asked(study, config, w, width):
+        mine = HANDLERS[study](_Sent({**arrays, **scaling}, order), context)
+        values = np.concatenate([np.ravel(mine.arrays[name]) for name in sorted(mine.arrays)])
+        found[kind] = values, mine.noise.__self__.sensitivity
+    return found
+
+
+@pytest.mark.parametrize("place", range(12))
+@pytest.mark.parametrize("study", SUMS)
+def test_one_record_moves_a_sum_by_no_more_than_is_counted_whatever_the_scales(
+    study, place, tmp_path
+):
+    rng = np.random.default_rng(place)
+    for trial, loss in enumerate(LOSSES[study] * 3):
+        settings = {
+            "privacy": "sound", "release": "sum", "clients": 4, "servers": 1, "loss": loss,
+            "held-out": 0.4, "standardise": "shared", **SUMS[study],
+        }  # fmt: skip
+        config = config_class(study).from_settings(settings)
+        X, y = _records()
+        X *= 10.0 ** rng.uniform(-70, 70)
+        other_X, other_y = X.copy(), y.copy()
+        other_X[place] = list(ODD.values())[trial % len(ODD)] if trial % 2 else -X[place]
+        other_y[place] = -(10.0 ** rng.uniform(-70, 70))
+        scaling = {
+            "offset": np.clip(X[place], -1e75, 1e75) if trial % 3 == 0 else np.zeros(D),
+            "scale": 10.0 ** rng.uniform(-75, 75, D),
+            "target": np.array([y[place], 10.0 ** rng.uniform(-75, 75)]),
+        }
+        w, width = rng.normal(size=D + 1) * 10.0 ** rng.uniform(-30, 30), 10.0 ** rng.uniform(-9, 9)
+        terms = [
+            _terms(tmp_path / f"{trial}{name}", study, config, records, scaling, w, width)
+            for name, records in (("a", (X, y)), ("b", (other_X, other_y)))
+        ]
+        for kind, (one, sensitivity) in terms[0].items():
+            other, same = terms[1][kind]
+            assert same == sensitivity
+            assert np.linalg.norm(one - other) <= sensitivity * (1.0 + 1e-12), kind
+
+
+# --- sums of features ----------------------------------------------------------------------------
+
+
+class Four:
+    """A server that asks four devices for sums over whichever of them it likes."""
+
+    def __init__(self, folder: Path, study: str, **settings: Any) -> None:
+        chosen = {"clients": 4, "servers": 1, "standardise": "shared", **SUMS[study], **settings}
+        self.config = config_class(study).from_settings(chosen)
+        self.folder, nodes = folder, []
+        for k in range(4):
+            rng = np.random.default_rng(k)
+            X, y = rng.normal(size=(12, D)), rng.choice([-1.0, 1.0], 12)
+            more = {"partition-id": k, "count-noise-of": "anyone"}
+            nodes.append(device(folder / str(k), X, y, **more))
+        run_config = {"study": study, "seed": 1, "out": "", **self.config.run_config()}
+        self.grid = LocalGrid(apps.client_app, nodes, run_config)
+        self.secure = SecureSum(noisy=self.config.sums, dropout=0.1, colluding=0.0)
+
+    def __enter__(self) -> Four:
+        self.grid.__enter__()
+        self.clients = enrol(self.grid, 4, 10.0, 10.0).clients
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        self.grid.__exit__(*args)
+
+    def sum(self, who: Any, layout: Any, order: Any, arrays: Any = None) -> Any:
+        content = RecordDict({"order": ConfigRecord(order)})
+        if arrays:
+            content["arrays"] = wire.record(arrays)
+        asked = {"": {k: RecordDict(dict(content)) for k in who}}
+        return self.secure.gather_groups(self.grid, asked, self.clients, 1, 10.0, layout=layout)[
+            ""
+        ].total
+
+
+def test_sums_of_features_over_other_clients_do_not_tell_one_client_s(tmp_path):
+    """The sum over four less that over three is the fourth's means and deviations."""
+    with Four(tmp_path, "server-graph", privacy="none", **{"secure-aggregation": "on"}) as server:
+        layout, order = units.summands_layout(D), {"units": True}
+        assert server.sum(range(4), layout, order)
+        assert not server.sum(range(3), layout, order)
+        assert "sums of features is in a sum already" in " ".join(reasons(tmp_path / "0" / "state"))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 8.0])
+@pytest.mark.parametrize("held_out", [0.0, 0.4])
+@pytest.mark.parametrize("study", SUMS)
+def test_all_that_can_be_asked_for_again_and_again_spends_epsilon_at_most(
+    study, held_out, epsilon, tmp_path
+):
+    settings = {"privacy": "sound", "release": "sum", "epsilon": epsilon, "held-out": held_out}
+    settings |= {"rounds": 2} if study == "server-graph" else {}
+    w = np.zeros(D + 1)
+    shapes = {
+        "steps": {"gradient": (D + 1,)},
+        "moments": {"cross": (2, D + 1), "power": (1,), "square": ((D + 1) * (D + 2) // 2,)},
+        "units": {units.COUNTS: (D + int(study == "cluster-admm"), units.SIDES)},
+        "scales": {"scales": (2, 41)},
+        "score": {"terms": (1,)} if study == "server-graph" else {"score": (2,)},
+    }
+    with Four(tmp_path, study, **settings) as server:
+        asked = _asked(study, server.config, w, 1.0)
+        opened = dict.fromkeys((kind for kind, _, _ in asked), 0)
+        for time in range(5):
+            # Sums of features last as well: after all others, and with other scales every time.
+            for kind, arrays, order in asked[:: -1 if time else 1]:
+                scaling = {**PLAIN, "scale": np.full(D, 10.0**time)}
+                sent = {**arrays, **scaling}
+                opened[kind] += bool(server.sum(range(4), shapes[kind], order, sent))
+        assert opened["units"] == 1
+        assert bool(opened["score"]) is bool(held_out)
+        for k in range(4):
+            ledger = DeviceLedger(tmp_path / str(k) / "state")
+            assert len(ledger.events()) == sum(opened.values())
+            assert 0.3 * epsilon <= ledger.spent() <= epsilon * (1.0 + 1e-6)
