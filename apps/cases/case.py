@@ -64,7 +64,8 @@ class Story:
 
     Attributes
     ----------
-    answer : two or three sentences that answer the question, also where the answer is no
+    answer : a few sentences that answer the question, also where the answer is no; a line of
+        the text is a paragraph
     learned : what was learned
     sure : how sure it is: splits, standard errors, edges that come back
     cost : what it cost in privacy: who saw what, what was spent, what is not covered
@@ -101,6 +102,7 @@ class Case:
     planned : the ways of learning; with True reduced ones, to try it out
     story : what the runs say
     needs : what must be there before; empty where nothing has to
+    client : what a client is
     """
 
     name: str
@@ -111,6 +113,7 @@ class Case:
     planned: Callable[[bool], list[Planned]]
     story: Callable[[Runs], Story]
     needs: str = ""
+    client: str = "client"
 
 
 def run_case(

@@ -2,7 +2,7 @@
 
 Two questions on the same patients: which tumours are malignant (server-graph), and which
 measurements of cell nuclei go together (joint-precision). `data` deals the patients to hospitals,
-`ways` has the ways of learning, `story` the sentences.
+`ways` has the ways of learning, `learned` and `story` tell what came of them.
 """
 
 from __future__ import annotations
@@ -29,4 +29,5 @@ CASE = Case(
     prepare=prepare,
     planned=planned,
     story=tell,
+    client="hospital",
 )

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
-
-import numpy as np
 
 from apps.common.evaluation.measures import ACCURACY, ALONE, THIS
 from apps.common.results import RunResult
-from apps.joint_precision.report.named import named_graphs
-from apps.pages.named import NamedGraph
-from apps.pages.page import Block, FigureBlock, Heading, Notice, Paragraph, Table
-from apps.pages.plots import svg, two_colour_graph
+from apps.pages.page import Block, Heading, Notice, Paragraph
 from apps.pages.wording import counted
 
 from .. import evidence
 from ..blocks import (
     Ways,
     clients_blocks,
-    edges_table,
     privacy_facts,
     ways_figure,
     ways_table,
+    with_error,
 )
 from ..case import Runs, Story
 from ..evidence import BETTER, CHANCE, UNKNOWN, WORSE, Estimate
-from .ways import BARELY, GRAPHS, HELPED, MODELS, OPEN, STRONG, WEAK, WORDS
+from .learned import graph_blocks, model_blocks
+from .ways import ALIKE, BARELY, GRAPHS, HELPED, MODELS, OPEN, STRONG, WEAK, WORDS
 
 _RIGHT = "tumours told right"
 _LIKELIHOOD = "log likelihood of a new patient"
-_FEATURES = 8
 
 
 def tell(runs: Runs) -> Story:
@@ -39,7 +35,7 @@ def tell(runs: Runs) -> Story:
     graphs = {WORDS[way]: runs[f"graph-{way}"] for way in GRAPHS}
     return Story(
         answer=_answer(runs),
-        learned=[*_learned_model(runs[f"model-{OPEN}"]), *_learned_graph(runs[f"graph-{WEAK}"])],
+        learned=[*model_blocks(runs[f"model-{OPEN}"]), *graph_blocks(runs[f"graph-{ALIKE}"])],
         sure=_sure(models, graphs),
         cost=_cost(runs),
         better=_better(models, graphs, runs),
@@ -71,143 +67,80 @@ def _reached(runs: Sequence[RunResult], row: str = THIS) -> float:
     return math.nan if found is None else found.mean
 
 
+def _against(one: Estimate) -> str:
+    """Return how a model compares with alone, in words that fit behind its number."""
+    less = "less" if one.mean < 0.0 else "more"
+    return {
+        BETTER: "better than alone",
+        CHANCE: f"{less} than alone, but within chance",
+        WORSE: "worse than alone",
+        UNKNOWN: "which one split cannot compare with alone",
+    }[one.verdict]
+
+
 def _answer(runs: Runs) -> str:
+    """Return the answer: one paragraph on the open model, the private one, the graph."""
     model, graph = gains(runs, "model"), gains(runs, "graph")
     opened = runs[f"model-{OPEN}"]
-    alone, together = _reached(opened, ALONE), _reached(opened)
-    text = {
-        BETTER: "Yes, where the hospitals trust the servers",
-        CHANCE: "That cannot be said for sure, even where the hospitals trust the servers",
-        WORSE: "No, not even where the hospitals trust the servers",
-        UNKNOWN: "One split cannot say",
+    first = {
+        BETTER: "Yes, if they trust those who run the servers.",
+        CHANCE: "Perhaps, if they trust those who run the servers: more splits would tell.",
+        WORSE: "No, not even if they trust those who run the servers.",
+        UNKNOWN: "One split cannot say.",
     }[model[OPEN].verdict]
-    text += (
-        f": together they tell {_percent(together)} of new tumours right, alone {_percent(alone)}. "
+    first += (
+        f" Together they tell {_percent(_reached(opened))} of new tumours right, each by itself "
+        f"{_percent(_reached(opened, ALONE))}."
     )
-    text += _private_model(runs, model)
-    text += {
-        BETTER: " For the other question, which measurements go together, the private way pays "
-        "off: its picture foresees new patients better than a hospital's own",
-        CHANCE: " For the other question, which measurements go together, the private way is "
-        "within chance of what a hospital finds alone",
-        WORSE: " For the other question, which measurements go together, the private way is worse "
-        "than what a hospital finds alone",
-        UNKNOWN: " For the other question, which measurements go together, there are too few "
-        "splits as well",
-    }[graph[STRONG].verdict]
-    return f"{text}, at epsilon 1, the stricter of the two promises that were tried."
+    reached = {way: _percent(_reached(runs[f"model-{way}"])) for way in (WEAK, STRONG, HELPED)}
+    second = (
+        "With a promise of privacy to every patient, and with all that the software chooses by "
+        f"itself, it is {reached[WEAK]} at epsilon 3, {_against(model[WEAK])}, and "
+        f"{reached[STRONG]} at epsilon 1, {_against(model[STRONG])}. Epsilon is how much a "
+        "patient's data may give away, less is stricter. With one server for all, and the usual "
+        f"values of the measurements known beforehand, it is {reached[HELPED]} at epsilon 1, "
+        f"{_against(model[HELPED])}."
+    )
+    third = (
+        "The other question is which measurements go together. Learned openly, with hospitals "
+        f"taken to be alike, the answer foresees new patients {_foresees(graph[ALIKE])}; with "
+        f"privacy, {_foresees(graph[WEAK])} at epsilon 3 and {_foresees(graph[STRONG])} at epsilon "
+        "1."
+    )
+    return "\n".join([first, second, third])
 
 
-def _private_model(runs: Runs, model: dict[str, Estimate]) -> str:
-    reached = {way: _percent(_reached(runs[f"model-{way}"])) for way in (WEAK, STRONG)}
-    numbers = f"{reached[WEAK]} at epsilon 3 and {reached[STRONG]} at epsilon 1"
-    verdicts = {model[WEAK].verdict, model[STRONG].verdict}
-    if verdicts == {BETTER}:
-        return f"With a promise of privacy to every patient that is still so: {numbers}."
-    if UNKNOWN in verdicts:
-        return f"With a promise of privacy to every patient it is {numbers}."
-    if verdicts == {WORSE}:
-        return (
-            f"With a promise of privacy to every patient it is not worth it at this size: {numbers}"
-            ", less than alone."
-        )
-    if BETTER in verdicts:
-        return (
-            f"With a promise of privacy to every patient it depends on how strict that is: "
-            f"{numbers}."
-        )
-    return (
-        f"With a promise of privacy to every patient nothing is gained at this size: {numbers}, no "
-        "better than alone."
-    )
+def _foresees(one: Estimate) -> str:
+    less = "less well" if one.mean < 0.0 else "better"
+    return {
+        BETTER: "better than a hospital's own answer does",
+        CHANCE: f"{less} than a hospital's own, but within chance,",
+        WORSE: "less well than a hospital's own",
+        UNKNOWN: "in a way that one split cannot compare",
+    }[one.verdict]
 
 
 def _numbers(runs: Runs) -> dict[str, object]:
     opened = runs[f"model-{OPEN}"]
     return {
-        "patients": sum(int(client["count"]) for client in opened[0].clients),
         "told right, each hospital alone": _percent(_reached(opened, ALONE)),
         "told right, together": _percent(_reached(opened)),
-        "together and private, epsilon 3": _percent(_reached(runs[f"model-{WEAK}"])),
-        "together and private, epsilon 1": _percent(_reached(runs[f"model-{STRONG}"])),
+        "private, epsilon 3": _percent(_reached(runs[f"model-{WEAK}"])),
+        "private, epsilon 1": _percent(_reached(runs[f"model-{STRONG}"])),
+        "private, epsilon 1, helped": _percent(_reached(runs[f"model-{HELPED}"])),
     }
 
 
-def _learned_model(runs: Sequence[RunResult]) -> list[Block]:
-    """Return the measurements that the model goes by, and how steadily."""
-    names = runs[0].variables
-    weights = np.array([run.arrays["centroid"][: len(names)] for run in runs])
-    mean = weights.mean(axis=0)
-    order = np.argsort(-np.abs(mean))[:_FEATURES]
-    rows = [
-        [
-            names[k],
-            "malignant" if mean[k] > 0.0 else "benign",
-            float(mean[k]),
-            f"{int(np.sum(np.sign(weights[:, k]) == np.sign(mean[k])))} of {len(runs)}",
-        ]
-        for k in order
-    ]
-    text = (
-        "A model that tells malignant from benign tumours by 30 measurements of cell nuclei, "
-        "learned without privacy. Each patient's nuclei have a mean, a standard error and a worst "
-        "value (the mean of the three largest) of ten properties. Measurements were left in their "
-        "own units; the hospitals found a common scale by themselves, and weights are on it."
-    )
-    caption = f"The {len(rows)} measurements that weigh most, mean of the splits."
-    headers = ["a larger", "speaks for", "weight", "same sign in splits"]
-    return [Heading("Which tumours are malignant"), Paragraph(text), Table(headers, rows, caption)]
-
-
-def _learned_graph(runs: Sequence[RunResult]) -> list[Block]:
-    """Return the graph that the servers have of a private run, and how steady its edges are."""
-    graphs = [named_graphs(run)["consensus"]() for run in runs]
-    edges = evidence.stability(graphs)
-    always = [edge for edge in edges if edge.times == len(runs)]
-    text = (
-        "Which of the ten mean measurements go together once all others are known, learned with "
-        f"privacy (epsilon 3). {counted(len(edges), 'pair')} of 45 were found in some split, "
-        f"{len(always)} in every one. A strength of 1 would be lockstep, 0 nothing in common; "
-        "below 0, one falls as the other rises."
-    )
-    steady = {edge.ends for edge in always}
-    drawn = _picture(graphs[0], steady)
-    return [
-        Heading("Which measurements go together"),
-        Paragraph(text),
-        FigureBlock("The graph of the first split", drawn, _DRAWN),
-        edges_table(edges, len(runs), most=15),
-    ]
-
-
-_DRAWN = (
-    "Dots are measurements, a line joins two that go together, thick where they do strongly. Blue "
-    "lines came back in every split, orange ones did not."
-)
-
-
-def _picture(graph: NamedGraph, steady: set[tuple[str, str]]) -> object:
-    d = len(graph.nodes)
-    weights, always = np.zeros((d, d)), np.zeros((d, d), dtype=bool)
-    for (u, v), weight in zip(graph.pairs.tolist(), graph.weights.tolist(), strict=True):
-        first, second = sorted((graph.nodes[u], graph.nodes[v]))
-        weights[u, v], always[u, v] = abs(weight), (first, second) in steady
-    upper = np.triu_indices(d, 1)
-    names = [name.removeprefix("mean ") for name in graph.nodes]
-    legend = ("in every split", "not in every split")
-    figure = two_colour_graph(weights[upper], names, always[upper], legend=legend, threshold=0.0)
-    return svg(figure, _DRAWN)
-
-
 def _sure(models: Ways, graphs: Ways) -> list[Block]:
-    first = next(iter(models.values()))
-    held = sum(client["count"] for client in first[0].scores["clients"])
+    first, graph = next(iter(models.values())), next(iter(graphs.values()))
+    held = [sum(c["count"] for c in runs[0].scores["clients"]) for runs in (first, graph)]
     text = (
-        f"Everything was done {counted(len(first), 'time')}, each time with another fifth of every "
-        f"hospital's patients ({held} in all) kept out of learning, to be judged by. The lines in "
-        "the pictures say how far the truth may lie from the dots (95 %), with an allowance for "
-        "the splits sharing patients. Where the line of a difference crosses zero we say 'within "
-        "chance'."
+        f"Everything was done {counted(len(first), 'time')}, each time with other patients of "
+        f"every hospital kept out of learning, to judge by: {held[0]} for the model, {held[1]} for "
+        "the graph. Dots are means, the lines say how far the truth may lie from them (95 %), with "
+        "an allowance for the splits sharing patients. A difference is called 'within chance' "
+        "where its own such line crosses zero; alone and together are judged on the same patients, "
+        "so that it can be surer than the two lines look."
     )
     likely = (
         "How good a graph is shows in how likely it makes patients that it has not seen: their log "
@@ -215,19 +148,15 @@ def _sure(models: Ways, graphs: Ways) -> list[Block]:
     )
     return [
         Paragraph(text),
-        ways_figure(models, ACCURACY, percent=True, called=_RIGHT),
+        ways_figure(models, ACCURACY, percent=True, called=_RIGHT, client="hospital"),
         Paragraph(likely),
-        ways_figure(graphs, called=_LIKELIHOOD),
+        ways_figure(graphs, called=_LIKELIHOOD, client="hospital"),
     ]
 
 
 def _cost(runs: Runs) -> list[Block]:
-    spent = {
-        way: max(
-            evidence.epsilon_spent(runs[f"{kind}-{way}"]) or 0.0 for kind in ("model", "graph")
-        )
-        for way in (WEAK, STRONG)
-    }
+    several = [[f"model-{WEAK}", f"graph-{WEAK}"], [f"model-{STRONG}", f"graph-{STRONG}"]]
+    weak, strong = (max(evidence.epsilon_spent(runs[n]) or 0.0 for n in names) for names in several)
     opened = (
         "Open means: no noise. In the model's runs every server sees its hospitals' updates one by "
         "one; for the graph the server can work out every hospital's table of correlations. No "
@@ -235,19 +164,27 @@ def _cost(runs: Runs) -> list[Block]:
         "that trust those who run the servers."
     )
     private = (
-        "Private means: noise is added at the hospitals before anything leaves, and the servers see "
-        "sums over hospitals only. Epsilon says how much these sums can give away: whoever knows "
-        "all patients but one, and sees everything that was sent, can become more certain about "
-        "that one by a factor of e to the power of epsilon at most, "
-        f"{math.exp(spent[STRONG]):.1f} at {spent[STRONG]:.2g} and "
-        f"{math.exp(spent[WEAK]):.0f} at {spent[WEAK]:.2g}, which is what the ledgers say was spent "
-        "(but for a chance of 1 in 100,000, delta). Each question and each run spends it anew: a "
-        "hospital that answers both questions spends twice, and one would make one run of each, "
-        "not one per split as here."
+        "Private means: noise is added at the hospitals before anything leaves, and a server sees "
+        "sums over its hospitals only. Epsilon says how much these sums can give away: whoever "
+        "knows all patients but one, and sees everything that was sent, can become surer of "
+        "something about that one by a factor of e to the power of epsilon at most. That is "
+        f"{math.exp(strong):.1f} at {strong:.3g} and {math.exp(weak):.0f} at {weak:.3g}, the most "
+        "that the ledgers of these runs have (but for a chance of 1 in 100,000, delta). Every run "
+        "spends it anew: a hospital that takes part in both questions spends twice. In earnest one "
+        "would make one run of each, not one per split as here, and the scores on this page would "
+        "stay in the hospitals: they were gathered as this is a rehearsal."
+    )
+    helped = (
+        "'Helped' takes one server, so that one noisy sum covers all hospitals in place of four "
+        "that cover three each, and takes the usual values of the measurements from a table "
+        "(scales.csv) in place of spending a tenth of epsilon on finding them. Here the table has "
+        "the mean and deviation of these very patients with one digit, as a stand-in for a "
+        "handbook; it must come from somewhere else, or the promise does not cover it."
     )
     return [
         Paragraph(opened),
         Paragraph(private),
+        Paragraph(helped),
         Heading("The model's ledger, epsilon 3, in its own words"),
         privacy_facts(runs[f"model-{WEAK}"]),
         Heading("The graph's ledger, epsilon 3, in its own words"),
@@ -256,74 +193,89 @@ def _cost(runs: Runs) -> list[Block]:
 
 
 def _better(models: Ways, graphs: Ways, runs: Runs) -> list[Block]:
-    model, graph = gains(runs, "model"), gains(runs, "graph")
     blocks: list[Block] = [
         Heading("Telling tumours apart"),
-        Paragraph(_gain_in_words(model)),
-        ways_table(models, ACCURACY, percent=True, called=_RIGHT, alone="every hospital alone"),
-        *clients_blocks(runs[f"model-{OPEN}"], ACCURACY, client="hospital", percent=True),
+        Paragraph(_gain_in_words(gains(runs, "model"))),
+        ways_table(models, ACCURACY, percent=True, called=_RIGHT, client="hospital"),
     ]
-    forecast = [_forecast(runs[f"model-{way}"][0]) for way in (WEAK, STRONG)]
-    if any(forecast):
-        text = "What the software says before such a private run, by its settings alone: "
-        blocks.append(Paragraph(text + " ".join(filter(None, forecast))))
-    blocks += [
+    if forecast := _forecasts(runs):
+        blocks.append(Paragraph(forecast))
+    blocks += clients_blocks(runs[f"model-{OPEN}"], ACCURACY, client="hospital", percent=True)
+    return [
+        *blocks,
         Heading("Which measurements go together"),
-        ways_table(graphs, called=_LIKELIHOOD, alone="every hospital alone"),
-        Paragraph(_why_private_graphs(runs, graph)),
+        ways_table(graphs, called=_LIKELIHOOD, client="hospital"),
+        Paragraph(_about_graphs(runs, gains(runs, "graph"))),
     ]
-    return blocks
 
 
 def _gain_in_words(model: dict[str, Estimate]) -> str:
     parts = []
-    for way in (OPEN, WEAK, STRONG):
+    for way in MODELS:
         one = model[way]
-        points = f"{100.0 * one.mean:+.1f} points of 100"
         error = "" if not math.isfinite(one.error) else f" ± {100.0 * one.error:.1f}"
-        parts.append(f"{WORDS[way]}: {points}{error} ({one.verdict})")
+        parts.append(f"{WORDS[way]}: {100.0 * one.mean:+.1f}{error} ({one.verdict})")
     return (
-        "Against every hospital alone, split by split, with its standard error: "
-        f"{'; '.join(parts)}."
+        "Tumours of 100 that are told right more than by a hospital alone, split by split, with "
+        f"the standard error: {'; '.join(parts)}."
     )
 
 
-def _forecast(run: RunResult) -> str:
-    found = (note for note in run.notes if note.startswith("Forecast"))
-    return next(found, "")
+def _forecasts(runs: Runs) -> str:
+    """Return from which epsilon on private models pay off, as the runs themselves foretell."""
+    found = {}
+    for way in (STRONG, HELPED):
+        notes = " ".join(runs[f"model-{way}"][0].notes)
+        if epsilon := re.search(r"worth it from about epsilon ([\d.]*\d)", notes):
+            found[way] = epsilon[1]
+    if len(found) < 2:
+        return ""
+    return (
+        "Before a private run the software tells, from the number of hospitals, patients and "
+        f"measurements alone, from where on it pays off: epsilon {found[STRONG]} with the servers "
+        f"that it chooses, {found[HELPED]} with one server. That leaves out what it costs to find "
+        "the measurements' usual values."
+    )
 
 
-def _why_private_graphs(runs: Runs, graph: dict[str, Estimate]) -> str:
-    over = evidence.gain(runs[f"graph-{WEAK}"], runs[f"graph-{OPEN}"], THIS)
-    noise = evidence.gain(runs[f"graph-{BARELY}"], runs[f"graph-{WEAK}"], THIS)
+def _about_graphs(runs: Runs, graph: dict[str, Estimate]) -> str:
     text = ""
-    if over is not None and over.mean > 0.0:
-        text = (
-            "The private way beats the open one here, and not because noise helps: they are two "
-            "methods. The open one, of the paper, shares which pairs go together and lets every "
-            "hospital find how strongly from its own few patients. The private one makes a common "
-            "picture first, which every hospital then blends with its own patients at home, as far "
-            "as that helps on patients it has set aside. Where hospitals are alike, as here, that "
-            "is the better idea. "
+    if graph[ALIKE].mean > graph[OPEN].mean:
+        text += (
+            "What the software chooses by itself (method group) shares which pairs go together and "
+            "leaves it to every hospital how strongly; 'taken to be alike' (method fused) shares "
+            "that as well, which suits hospitals whose patients are of one kind. "
         )
+    used = {way: _mean_use(runs[f"graph-{way}"]) for way in (WEAK, STRONG)}
+    text += (
+        "In the private way every hospital gets one common, noisy picture and uses it for a graph "
+        "of its own where that helps on patients it has set aside, as "
+        f"{used[WEAK]:.0%} of the hospitals did at epsilon 3 and {used[STRONG]:.0%} at epsilon 1."
+    )
+    noise = evidence.gain(runs[f"graph-{BARELY}"], runs[f"graph-{WEAK}"], THIS)
     if noise is not None:
         text += (
-            f"What the noise itself costs at epsilon 3 is {noise.mean:.2g} in log likelihood, the "
-            f"distance to the same with hardly any noise; what is gained over alone is "
-            f"{graph[WEAK].mean:.2g}."
+            f" With hardly any noise the gain over alone would be {with_error(graph[BARELY])} "
+            f"({graph[BARELY].verdict}); at epsilon 3 it is {with_error(graph[WEAK])}."
         )
     return text
 
 
+def _mean_use(runs: Sequence[RunResult]) -> float:
+    return sum(run.headline["using-consensus"] for run in runs) / len(runs)
+
+
 def _careful(runs: Runs) -> list[Block]:
+    patients = sum(int(client["count"]) for client in runs[f"model-{OPEN}"][0].clients)
     text = [
         "The hospitals are made up. Patients were dealt at random, so all hospitals see the same "
         "kind of patient and differ in size only. Real ones differ in their patients and devices, "
         "which makes learning together harder, and common models less fitting.",
-        "569 patients of one clinic, measured by one program on images of around 1990, say little "
-        "on other patients. Nothing here is a medical device.",
-        "All splits are of these patients, so that even five of them know nothing of the next "
-        "569. Settings were those that the software chooses by itself; tuning may change the order.",
+        f"{patients} patients of one clinic, measured by one program on images of around 1990, say "
+        "little on others. Nothing here is a medical device.",
+        "All splits are of these patients: however many there are, they know nothing of the next "
+        f"{patients}. Settings are those that the software chooses by itself, but where a way says "
+        "otherwise; tuning may change the order.",
         "Everything ran in one process. In such a rehearsal noise comes from the seed and protects "
         "nobody; the ledgers say what real devices would spend.",
     ]
