@@ -19,7 +19,7 @@ from .evidence import BETTER, UNKNOWN, WORSE, Edge, Estimate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NOTHING, BY_ITSELF = "knowing nothing", "every client alone"
+NOTHING = "knowing nothing"
 
 # A way of learning, in words -> its runs, one per split.
 Ways = Mapping[str, Sequence[RunResult]]
@@ -29,11 +29,13 @@ def with_error(one: Estimate | None, percent: bool = False) -> str:
     """Return a mean and its standard error as people read them: 0.93 ± 0.01, or 93 % ± 1."""
     if one is None:
         return number(None)
-    if percent:
-        error = "" if not math.isfinite(one.error) else f" ± {100 * one.error:.1f}"
-        return f"{100 * one.mean:.1f} %{error}"
-    error = "" if not math.isfinite(one.error) else f" ± {one.error:.2g}"
-    return f"{number(one.mean)}{error}"
+    factor, unit = (100.0, " %") if percent else (1.0, "")
+    mean, error = factor * one.mean, factor * one.error
+    if not math.isfinite(error) or error == 0.0:
+        return f"{mean:.1f}{unit}" if percent else number(mean)
+    # Two digits of an error are all that it is worth, and the mean has no more places.
+    places = 1 if percent else max(0, 1 - math.floor(math.log10(error)))
+    return f"{mean:.{places}f}{unit} ± {error:.{places}f}"
 
 
 def against_alone(one: Estimate | None) -> Badge | str:
@@ -49,7 +51,7 @@ def ways_table(
     *,
     percent: bool = False,
     called: str = "",
-    alone: str = BY_ITSELF,
+    client: str = "client",
 ) -> Table:
     """Return a row per way of learning, knowing nothing and learning alone first.
 
@@ -60,7 +62,10 @@ def ways_table(
     measure = measure or evidence.main_measure(first)
     nothing = with_error(evidence.knowing_nothing(first, measure), percent)
     by_itself = with_error(evidence.score(first, ALONE, measure), percent)
-    rows: list[list[object]] = [[NOTHING, nothing, None, None], [alone, by_itself, None, None]]
+    rows: list[list[object]] = [
+        [NOTHING, nothing, None, None],
+        [f"every {client} alone", by_itself, None, None],
+    ]
     for words, runs in ways.items():
         gains = evidence.client_gains(runs, first, measure)
         better, _, _ = evidence.wins(gains)
@@ -75,16 +80,23 @@ def ways_table(
         f"{(called or measure).capitalize()} on records that nobody had learned from, mean of "
         f"{splits} and standard error; {more} is better."
     )
-    return Table(["", called or measure, "than alone", "clients that gain"], rows, caption)
+    return Table(["", called or measure, "than alone", f"{client}s that gain"], rows, caption)
 
 
-def ways_figure(ways: Ways, measure: str = "", *, percent: bool = False, called: str = "") -> Block:
+def ways_figure(
+    ways: Ways,
+    measure: str = "",
+    *,
+    percent: bool = False,
+    called: str = "",
+    client: str = "client",
+) -> Block:
     """Return the picture of `ways_table`: a dot and its 95 % interval per way of learning."""
     first = next(iter(ways.values()))
     measure = measure or evidence.main_measure(first)
     named = {
         NOTHING: evidence.knowing_nothing(first, measure),
-        BY_ITSELF: evidence.score(first, ALONE, measure),
+        f"every {client} alone": evidence.score(first, ALONE, measure),
         **{words: evidence.score(runs, measure=measure) for words, runs in ways.items()},
     }
     known = {name: one for name, one in named.items() if one is not None}
@@ -104,7 +116,8 @@ def _dots(named: Mapping[str, Estimate], label: str, percent: bool) -> Figure:
     figure = Figure(figsize=(6.0, 0.75 + 0.34 * len(named)))
     axes = figure.add_subplot()
     for height, (name, one) in enumerate(upwards):
-        colour = {NOTHING: INK, BY_ITSELF: PRIVATE}.get(name, SHARED)
+        alone = name.startswith("every ")
+        colour = INK if name == NOTHING else PRIVATE if alone else SHARED
         reach = one.reach if math.isfinite(one.reach) else 0.0
         axes.errorbar([one.mean], [height], xerr=[reach], fmt="o", color=colour, capsize=2.5)
     axes.set_yticks(range(len(named)), [plain(name) for name, _ in upwards])
@@ -142,7 +155,9 @@ def edges_table(
     edges: Sequence[Edge], splits: int, most: int = 25, weight: str = "strength"
 ) -> Table:
     """Return the edges that come back most often, and in how many splits."""
-    rows = [[*edge.ends, edge.weight, f"{edge.times} of {splits}"] for edge in edges[:most]]
+    rows = [
+        [*edge.ends, round(edge.weight, 2), f"{edge.times} of {splits}"] for edge in edges[:most]
+    ]
     caption = f"The {len(rows)} of {counted(len(edges), 'edge')} that come back most often."
     if len(edges) <= most:
         caption = f"All {counted(len(edges), 'edge')} that any split found."
@@ -163,7 +178,9 @@ def privacy_facts(runs: Sequence[RunResult]) -> Facts:
         "not_covered": "Not covered",
     }
     spent = evidence.epsilon_spent(runs)
-    facts: dict[str, object] = {} if spent is None else {"Spent per run, at most": f"ε = {spent:g}"}
+    facts: dict[str, object] = (
+        {} if spent is None else {"Spent per run, at most": f"ε = {spent:.3g}"}
+    )
     if ledger.get("delta") is not None and spent is not None:
         facts["Delta"] = float(ledger["delta"])
     facts |= {

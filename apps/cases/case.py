@@ -102,6 +102,7 @@ class Case:
     planned : the ways of learning; with True reduced ones, to try it out
     story : what the runs say
     needs : what must be there before; empty where nothing has to
+    client : what a client is
     """
 
     name: str
@@ -112,6 +113,7 @@ class Case:
     planned: Callable[[bool], list[Planned]]
     story: Callable[[Runs], Story]
     needs: str = ""
+    client: str = "client"
 
 
 def run_case(

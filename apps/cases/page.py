@@ -42,7 +42,7 @@ def write(
     page = render(
         "titled",
         title=case.title,
-        summary=_summary(runs),
+        summary=_summary(case, runs),
         numbers=story.numbers,
         blocks=sections,
     )
@@ -50,9 +50,9 @@ def write(
     return path
 
 
-def _summary(runs: Runs) -> str:
+def _summary(case: Case, runs: Runs) -> str:
     every = [run for several in runs.values() for run in several]
-    clients = counted(max(len(run.clients) for run in every), "client")
+    clients = counted(max(len(run.clients) for run in every), case.client)
     splits = counted(max(len(several) for several in runs.values()), "split")
     return f"{clients}, {counted(len(every), 'run')} on {splits} of their records"
 

@@ -36,7 +36,7 @@ def model_blocks(runs: Sequence[RunResult]) -> list[Block]:
         [
             names[k],
             "malignant" if mean[k] > 0.0 else "benign",
-            float(mean[k]),
+            round(float(mean[k]), 2),
             f"{int(np.sum(np.sign(weights[:, k]) == np.sign(mean[k])))} of {len(runs)}",
         ]
         for k in order
@@ -81,7 +81,11 @@ def _picture(graph: NamedGraph, steady: set[tuple[str, str]]) -> Markup:
         first, second = sorted((graph.nodes[u], graph.nodes[v]))
         weights[u, v], always[u, v] = abs(weight), (first, second) in steady
     upper = np.triu_indices(d, 1)
-    names = [name.removeprefix("mean ") for name in graph.nodes]
+    names = [_short(name) for name in graph.nodes]
     legend = ("in every split", "not in every split")
     figure = two_colour_graph(weights[upper], names, always[upper], legend=legend, threshold=0.0)
     return svg(figure, _DRAWN)
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("mean ").replace("dimension", "dim.")

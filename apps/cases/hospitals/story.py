@@ -18,6 +18,7 @@ from ..blocks import (
     privacy_facts,
     ways_figure,
     ways_table,
+    with_error,
 )
 from ..case import Runs, Story
 from ..evidence import BETTER, CHANCE, UNKNOWN, WORSE, Estimate
@@ -26,7 +27,6 @@ from .ways import ALIKE, BARELY, GRAPHS, HELPED, MODELS, OPEN, STRONG, WEAK, WOR
 
 _RIGHT = "tumours told right"
 _LIKELIHOOD = "log likelihood of a new patient"
-_ALONE = "every hospital alone"
 
 
 def tell(runs: Runs) -> Story:
@@ -67,12 +67,15 @@ def _reached(runs: Sequence[RunResult], row: str = THIS) -> float:
     return math.nan if found is None else found.mean
 
 
-_AGAINST = {
-    BETTER: "better than alone",
-    CHANCE: "within chance of alone",
-    WORSE: "worse than alone",
-    UNKNOWN: "which one split cannot compare with alone",
-}
+def _against(one: Estimate) -> str:
+    """Return how a model compares with alone, in words that fit behind its number."""
+    less = "less" if one.mean < 0.0 else "more"
+    return {
+        BETTER: "better than alone",
+        CHANCE: f"{less} than alone, but within chance",
+        WORSE: "worse than alone",
+        UNKNOWN: "which one split cannot compare with alone",
+    }[one.verdict]
 
 
 def _answer(runs: Runs) -> str:
@@ -92,34 +95,34 @@ def _answer(runs: Runs) -> str:
     reached = {way: _percent(_reached(runs[f"model-{way}"])) for way in (WEAK, STRONG, HELPED)}
     second = (
         "With a promise of privacy to every patient, and with all that the software chooses by "
-        f"itself, it is {reached[WEAK]} at epsilon 3, {_AGAINST[model[WEAK].verdict]}, and "
-        f"{reached[STRONG]} at epsilon 1, {_AGAINST[model[STRONG].verdict]}. Epsilon is how much a "
+        f"itself, it is {reached[WEAK]} at epsilon 3, {_against(model[WEAK])}, and "
+        f"{reached[STRONG]} at epsilon 1, {_against(model[STRONG])}. Epsilon is how much a "
         "patient's data may give away, less is stricter. With one server for all, and the usual "
         f"values of the measurements known beforehand, it is {reached[HELPED]} at epsilon 1, "
-        f"{_AGAINST[model[HELPED].verdict]}."
+        f"{_against(model[HELPED])}."
     )
     third = (
-        "The other question is which measurements go together. Learned openly, and with hospitals "
-        f"taken to be alike, the answer foresees new patients {_foresees(graph[ALIKE])} a "
-        f"hospital's own; learned with privacy {_foresees(graph[WEAK])} it at epsilon 3 and "
-        f"{_foresees(graph[STRONG])} it at epsilon 1."
+        "The other question is which measurements go together. Learned openly, with hospitals "
+        f"taken to be alike, the answer foresees new patients {_foresees(graph[ALIKE])}; with "
+        f"privacy, {_foresees(graph[WEAK])} at epsilon 3 and {_foresees(graph[STRONG])} at epsilon "
+        "1."
     )
     return "\n".join([first, second, third])
 
 
 def _foresees(one: Estimate) -> str:
+    less = "less well" if one.mean < 0.0 else "better"
     return {
-        BETTER: "better than",
-        CHANCE: "no better and no worse, beyond chance, than",
-        WORSE: "worse than",
-        UNKNOWN: "(one split cannot say how much) unlike",
+        BETTER: "better than a hospital's own answer does",
+        CHANCE: f"{less} than a hospital's own, but within chance,",
+        WORSE: "less well than a hospital's own",
+        UNKNOWN: "in a way that one split cannot compare",
     }[one.verdict]
 
 
 def _numbers(runs: Runs) -> dict[str, object]:
     opened = runs[f"model-{OPEN}"]
     return {
-        "patients": sum(int(client["count"]) for client in opened[0].clients),
         "told right, each hospital alone": _percent(_reached(opened, ALONE)),
         "told right, together": _percent(_reached(opened)),
         "private, epsilon 3": _percent(_reached(runs[f"model-{WEAK}"])),
@@ -145,9 +148,9 @@ def _sure(models: Ways, graphs: Ways) -> list[Block]:
     )
     return [
         Paragraph(text),
-        ways_figure(models, ACCURACY, percent=True, called=_RIGHT),
+        ways_figure(models, ACCURACY, percent=True, called=_RIGHT, client="hospital"),
         Paragraph(likely),
-        ways_figure(graphs, called=_LIKELIHOOD),
+        ways_figure(graphs, called=_LIKELIHOOD, client="hospital"),
     ]
 
 
@@ -193,7 +196,7 @@ def _better(models: Ways, graphs: Ways, runs: Runs) -> list[Block]:
     blocks: list[Block] = [
         Heading("Telling tumours apart"),
         Paragraph(_gain_in_words(gains(runs, "model"))),
-        ways_table(models, ACCURACY, percent=True, called=_RIGHT, alone=_ALONE),
+        ways_table(models, ACCURACY, percent=True, called=_RIGHT, client="hospital"),
     ]
     if forecast := _forecasts(runs):
         blocks.append(Paragraph(forecast))
@@ -201,8 +204,8 @@ def _better(models: Ways, graphs: Ways, runs: Runs) -> list[Block]:
     return [
         *blocks,
         Heading("Which measurements go together"),
-        ways_table(graphs, called=_LIKELIHOOD, alone=_ALONE),
-        Paragraph(_about_graphs(gains(runs, "graph"))),
+        ways_table(graphs, called=_LIKELIHOOD, client="hospital"),
+        Paragraph(_about_graphs(runs, gains(runs, "graph"))),
     ]
 
 
@@ -235,7 +238,7 @@ def _forecasts(runs: Runs) -> str:
     )
 
 
-def _about_graphs(graph: dict[str, Estimate]) -> str:
+def _about_graphs(runs: Runs, graph: dict[str, Estimate]) -> str:
     text = ""
     if graph[ALIKE].mean > graph[OPEN].mean:
         text += (
@@ -243,16 +246,23 @@ def _about_graphs(graph: dict[str, Estimate]) -> str:
             "leaves it to every hospital how strongly; 'taken to be alike' (method fused) shares "
             "that as well, which suits hospitals whose patients are of one kind. "
         )
-    if graph[BARELY].verdict != BETTER and graph[WEAK].verdict != BETTER:
+    used = {way: _mean_use(runs[f"graph-{way}"]) for way in (WEAK, STRONG)}
+    text += (
+        "In the private way every hospital gets one common, noisy picture and uses it for a graph "
+        "of its own where that helps on patients it has set aside, as "
+        f"{used[WEAK]:.0%} of the hospitals did at epsilon 3 and {used[STRONG]:.0%} at epsilon 1."
+    )
+    noise = evidence.gain(runs[f"graph-{BARELY}"], runs[f"graph-{WEAK}"], THIS)
+    if noise is not None:
         text += (
-            "Noise is not the reason that the private graphs do not beat those made alone: with "
-            "hardly any noise they do not either. Every hospital then makes a graph of its own "
-            "from its patients and a common picture, and goes for few lines that are surely there "
-            "rather than for foreseeing the next patient. "
+            f" With hardly any noise the gain over alone would be {with_error(graph[BARELY])} "
+            f"({graph[BARELY].verdict}); at epsilon 3 it is {with_error(graph[WEAK])}."
         )
-    elif graph[BARELY].verdict == BETTER and graph[WEAK].verdict != BETTER:
-        text += "With hardly any noise the private way would pay off: noise is what it costs. "
-    return text.strip() or "The differences are split by split, on the same patients."
+    return text
+
+
+def _mean_use(runs: Sequence[RunResult]) -> float:
+    return sum(run.headline["using-consensus"] for run in runs) / len(runs)
 
 
 def _careful(runs: Runs) -> list[Block]:

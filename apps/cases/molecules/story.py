@@ -29,6 +29,7 @@ class Found:
         opened = runs[ALIKE]
         self.alone = by_company(opened, own=True)
         self.sizes = by_company(opened, sizes=True)
+        self.sizes_alone = by_company(opened, own=True, sizes=True)
         self.ways = {way: by_company(runs[way]) for way in (ALIKE, WEAK, STRONG)}
         self.chance = by_chance(opened[0])
 
@@ -59,7 +60,7 @@ def tell(runs: Runs) -> Story:
             "molecules": sum(int(client["count"]) for client in runs[ALIKE][0].clients),
             "same effect, nearest at home": _percent(float(found.alone.mean())),
             "same effect, nearest elsewhere": _percent(found.share(ALIKE).mean),
-            "by numbers of atoms alone": _percent(float(found.sizes.mean())),
+            "elsewhere, by numbers of atoms alone": _percent(float(found.sizes.mean())),
             "nearest elsewhere, private, epsilon 3": _percent(found.share(STRONG).mean),
         },
     )
@@ -93,7 +94,10 @@ def _answer(found: Found, runs: Runs) -> str:
         WORSE: "But the mere number of atoms tells more",
         UNKNOWN: "The mere number of atoms tells",
     }[found.over_sizes(ALIKE).verdict]
-    text += f" ({_percent(float(found.sizes.mean()))}). "
+    text += (
+        f" ({_percent(float(found.sizes.mean()))}, and {_percent(float(found.sizes_alone.mean()))} "
+        "at home). "
+    )
     text += {
         BETTER: "With a promise of privacy to every molecule some of it is left",
         CHANCE: "With a promise of privacy to every molecule nothing is left but the number of "
@@ -191,9 +195,12 @@ def _better(found: Found, runs: Runs) -> list[Block]:
     rows: list[list[object]] = [
         ["knowing nothing", _percent(found.chance), None, None],
         [_AT_HOME, with_error(over_companies(found.alone), percent=True), None, None],
-        [_SIZES, with_error(over_companies(found.sizes), percent=True), None, None],
+        [f"{_SIZES}, own molecules only", None, None, None],
+        [f"{_SIZES}, all companies", None, None, None],
     ]
-    rows[2][2] = against_alone(over_companies(found.sizes - found.alone))
+    for row, values in zip(rows[2:], (found.sizes_alone, found.sizes), strict=True):
+        row[1] = with_error(over_companies(values), percent=True)
+        row[2] = against_alone(over_companies(values - found.alone))
     for way in (ALIKE, WEAK, STRONG):
         rows.append(
             [
@@ -203,7 +210,7 @@ def _better(found: Found, runs: Runs) -> list[Block]:
                 against_alone(found.over_sizes(way)),
             ]
         )
-    headers = ["where to look", "same effect", "than at home", "than numbers of atoms"]
+    headers = ["where to look", "same effect", "than own only", "than numbers of atoms"]
     caption = f"{MEASURE.capitalize()}: how often; more is better."
     gains = "; ".join(
         f"{WORDS[way]}: {_points(found.over_alone(way))}" for way in (ALIKE, WEAK, STRONG)
@@ -237,6 +244,8 @@ def _careful(runs: Runs) -> list[Block]:
         "Real companies have their own kinds, and the nearest molecule elsewhere would be farther.",
         f"At home a company has about {home} other molecules to look among, elsewhere about "
         f"{sum(counts) - home - 1}: much of what is gained is that there are more of them.",
+        "Some networks, distances and budgets were tried on these molecules before these were "
+        "taken; none made the common model clearly better than each company's.",
         "That two molecules are alike here says nothing of what they do in a body.",
         "Everything ran in one process. In such a rehearsal noise comes from the seed and protects "
         "nobody; the ledgers say what real devices would spend.",

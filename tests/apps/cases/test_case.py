@@ -59,6 +59,9 @@ def test_the_page_has_the_answer_and_names_no_place_of_this_machine(folder):
         "trellis run server-graph --data toy-data/outcomes --set rounds=5 --out results/open",
         'href="runs/private/seed-1/report.html"',
         "every client alone",
+        "every ward alone",
+        "wards that gain",
+        "3 wards, 4 runs on 2 splits",
     ):
         assert text in page
     assert "What this does not show" not in page  # nothing was said of it

@@ -76,7 +76,7 @@ def test_the_case_tells_its_story(mutag, tmp_path):
     page = (tmp_path / "index.html").read_text()
     assert story.numbers["molecules"] == 72
     # Numbers of atoms alone tell more than chance, and no run is needed to know them.
-    assert float(str(story.numbers["by numbers of atoms alone"]).split()[0]) > 60.0
+    assert float(str(story.numbers["elsewhere, by numbers of atoms alone"]).split()[0]) > 60.0
     for words in (
         "What is told in the open all the same",
         "numbers of atoms alone",

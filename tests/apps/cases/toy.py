@@ -40,7 +40,10 @@ def story(runs: Runs) -> Story:
         learned=[Paragraph("A line.")],
         sure=[ways_figure(ways, percent=True)],
         cost=[privacy_facts(runs["private"])],
-        better=[ways_table(ways, percent=True), *clients_blocks(runs["open"], client="ward")],
+        better=[
+            ways_table(ways, percent=True, client="ward"),
+            *clients_blocks(runs["open"], client="ward"),
+        ],
         careful=[],
         numbers={"clients": 3},
     )
@@ -54,4 +57,5 @@ TOY = Case(
     prepare=prepare,
     planned=planned,
     story=story,
+    client="ward",
 )
