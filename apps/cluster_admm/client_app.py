@@ -311,7 +311,8 @@ def own(message: Message, context: Context) -> Personal:
 
     def scores() -> Scores:
         compared = {THIS: found.model, "the cluster's model": models[found.cluster]}
-        return held_out_scores(config.loss, compared, samples, client.held, config.ridge)
+        terms = samples, client.held, config.ridge
+        return held_out_scores(config.loss, compared, *terms, own_units=config.units() == "noisy")
 
     choice = np.array([found.cluster, found.scale, found.pull])
     kept = {"model": found.model, "choice": choice, "cluster_model": models[found.cluster]}

@@ -283,7 +283,8 @@ def own_model(message: Message, context: Context) -> Personal:
 
     def scores() -> Scores:
         models = {THIS: found.model, SHARED: centroid}
-        return held_out_scores(loss, models, samples, client.held, config.ridge)
+        terms = samples, client.held, config.ridge
+        return held_out_scores(loss, models, *terms, own_units=config.units() == "noisy")
 
     summary: dict[str, float | str] = {
         "pull towards the private model": found.pull,

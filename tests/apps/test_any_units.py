@@ -196,6 +196,16 @@ def test_a_private_scale_is_within_epsilon_and_worth_it(study, tmp_path):
     assert right >= 0.85
 
 
+@pytest.mark.parametrize("study", ["server-graph", "cluster-admm"])
+def test_learning_alone_is_not_spoiled_by_a_scale_that_noise_hides(study, tmp_path):
+    X, y, _, _ = cancer()
+    deal(tmp_path / "data", X, y, 4)
+    settings = {"privacy": "sound", "epsilon": 0.1, "rounds": 5, "loss": "logistic"}
+    result = run(study, settings, data=tmp_path / "data")
+    assert any("hides" in note for note in result.notes)
+    assert result.headline["alone-held-out-accuracy"] > 0.85
+
+
 def test_public_scales_cost_nothing_and_are_used(tmp_path):
     X, y, _, _ = cancer()
     deal(tmp_path / "data", X, y, 12)

@@ -18,6 +18,7 @@ from apps.cluster_admm.problem import mean_losses, signed_labels
 from apps.cluster_admm.steps import alone
 from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores
 from apps.common.own_data.scaling import Scaling
+from apps.common.own_data.units import learned_in_own_units
 from apps.common.private.personal import Personal
 from apps.server_graph.data import Samples
 from apps.server_graph.owner.result import classes_of, raw_model, scores_in_units
@@ -52,11 +53,25 @@ def in_words(loss: str, features: int, whose: str) -> list[str]:
 
 
 def held_out_scores(
-    loss: str, models: Mapping[str, Array], samples: Samples, held: Rows, ridge: float
+    loss: str,
+    models: Mapping[str, Array],
+    samples: Samples,
+    held: Rows,
+    ridge: float,
+    *,
+    own_units: bool = False,
 ) -> Scores:
-    """Return how models do on the held-out samples, beside learning alone from the others."""
+    """Return how models do on the held-out samples, beside learning alone from the others.
+
+    ``own_units`` is whether a client alone would have other units than those of ``samples``.
+    """
     X, y = samples.X[~held], samples.y[~held]
-    by_itself = alone(loss, [(X, y)], ridge)[0]
+
+    def fit(X: Array, y: Array) -> Array:
+        return alone(loss, [(X, y)], ridge)[0]
+
+    apart = own_units and samples.scaling is not None
+    by_itself = learned_in_own_units(fit, X, y, loss == "ridge") if apart else fit(X, y)
     Z, z = samples.X[held], samples.y[held]
     if loss == "logistic":
         y, z = signed_labels(y), signed_labels(z)

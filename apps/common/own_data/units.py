@@ -20,7 +20,7 @@ Three ways, by what may be told of a client:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,20 @@ def pooled(moments: Sequence[Sequence[Sequence[float]]], numbers: bool) -> Scali
     mean = shares @ means
     between = shares @ (means - mean) ** 2
     return _scaling(mean, spreads.sum(axis=0) / counts.sum() + between, numbers)
+
+
+def learned_in_own_units(
+    fit: Callable[[Array, Array], Array], X: Array, y: Array, numbers: bool
+) -> Array:
+    """Return what a client learns alone: a linear model (d + 1,) of records ``X`` (n, d + 1).
+
+    By itself a client would use its own means and deviations, not the scale that all have found
+    through noise; so it does here, and the model is returned in the coordinates of ``X``.
+    """
+    own = pooled([own_moments(columns_of(X[:, :-1], y, numbers))], numbers)
+    model = fit(own.apply(X[:, :-1]), own.apply_target(y) if numbers else y)
+    slopes, intercept = own.raw_coefficients(model)
+    return np.append(slopes, intercept)
 
 
 def summands(columns: Array) -> dict[str, Array]:

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
 from apps.common.own_data.scaling import Scaling
+from apps.common.own_data.units import learned_in_own_units
 from apps.common.private.personal import Personal
 from apps.server_graph.data import Samples
-from apps.server_graph.losses import Loss, loss_by_name, start
+from apps.server_graph.losses import LeastSquares, Logistic, Loss, loss_by_name, start
 from apps.server_graph.personal import pulled
 
 if TYPE_CHECKING:
@@ -75,11 +76,27 @@ def in_words(loss: Loss, features: int, whose: str) -> list[str]:
 
 
 def held_out_scores(
-    loss: Loss, models: Mapping[str, Array], samples: Samples, held: Rows, ridge: float
+    loss: Loss,
+    models: Mapping[str, Array],
+    samples: Samples,
+    held: Rows,
+    ridge: float,
+    *,
+    own_units: bool = False,
 ) -> Scores:
-    """Return how models do on the held-out samples, beside learning alone from the others."""
+    """Return how models do on the held-out samples, beside learning alone from the others.
+
+    ``own_units`` is whether a client alone would have other units than those of ``samples``.
+    """
     X, y = samples.X[~held], samples.y[~held]
-    alone = pulled(loss, start(loss, X.shape[1]), X, y, ridge, 0.0)
+
+    def fit(X: Array, y: Array) -> Array:
+        return pulled(loss, start(loss, X.shape[1]), X, y, ridge, 0.0)
+
+    if own_units and samples.scaling is not None and isinstance(loss, Logistic | LeastSquares):
+        alone = learned_in_own_units(fit, X, y, targets_of(loss) == "numbers")
+    else:
+        alone = fit(X, y)
     Z, z = samples.X[held], samples.y[held]
     decision = getattr(loss, "decision", None)
     found = {

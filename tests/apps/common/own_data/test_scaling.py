@@ -166,3 +166,24 @@ def test_how_features_are_standardised_goes_by_what_may_be_told():
     assert way(True) == "none"
     assert way(True, scales="a:0:1") == way(privacy="sound", scales="a:0:1") == "public"
     assert way(standardise="none") == "none"
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+def test_what_a_client_learns_alone_does_not_depend_on_the_scale_of_all(numbers):
+    """Of a scale that noise has spoiled a client alone knows nothing."""
+    records = X[:, 1:2] + RNG.normal(size=(300, 3))
+    targets = records @ [1.0, -2.0, 0.5] + 3.0
+
+    def fit(Z, z):  # a ridge, which does depend on the units
+        return np.linalg.solve(Z.T @ Z + 30.0 * np.eye(Z.shape[1]), Z.T @ z)
+
+    found = []
+    for scaling in (
+        Scaling(np.zeros(3), np.ones(3)),
+        Scaling(np.array([9.0, 0, -1]), [1e-3, 1, 50]),
+    ):
+        Z = scaling.apply(records)
+        found.append(Z @ units.learned_in_own_units(fit, Z, targets, numbers))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    if numbers:
+        assert np.corrcoef(found[0], targets)[0, 1] > 0.95
