@@ -11,7 +11,7 @@ from apps.common.results import RunResult
 from apps.pages.figure import INK, PRIVATE, SHARED, plain, style, svg
 from apps.pages.held_out import beside_alone
 from apps.pages.page import Badge, Block, Facts, FigureBlock, Table
-from apps.pages.wording import counted, number
+from apps.pages.wording import counted, number, plural
 
 from . import evidence
 from .evidence import BETTER, UNKNOWN, WORSE, Edge, Estimate
@@ -81,7 +81,9 @@ def ways_table(
         f"{(called or measure).capitalize()} on records that nobody had learned from, mean of "
         f"{splits} and standard error; {more} is better."
     )
-    return Table(["", called or measure, "than alone", f"{client}s that gain"], rows, caption)
+    return Table(
+        ["", called or measure, "than alone", f"{plural(client)} that gain"], rows, caption
+    )
 
 
 def ways_figure(

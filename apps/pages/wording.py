@@ -70,7 +70,15 @@ class Wording:
 
 def counted(count: int, noun: str) -> str:
     """Return how many there are of something."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Return a noun as several have it: clients, companies, people."""
+    if noun.endswith("person"):
+        return f"{noun.removesuffix('person')}people"
+    ending = noun.endswith("y") and noun[-2:-1] not in "aeiou"
+    return f"{noun[:-1]}ies" if ending else f"{noun}s"
 
 
 def number(value: object) -> str:

@@ -31,4 +31,5 @@ CASE = Case(
     prepare=prepare,
     planned=planned,
     story=tell,
+    client="hospital",
 )

@@ -117,7 +117,7 @@ def _answer(found: Found) -> str:
     )
     text = (
         f"Of the {len(strongest)} pairs that work together most, {pairs} are a region and its "
-        f"mirror image on the other side, and {near} others are in one lobe of the brain. "
+        f"mirror image on the other side, and {near} others are in one lobe of the brain.\n"
     )
     alone, together = found.share(ALONE), found.share(TOGETHER)
     text += {
@@ -129,7 +129,7 @@ def _answer(found: Found) -> str:
     text += (
         f": in people whom nobody had learned from, the other regions foretell "
         f"{_percent(together.mean)} of a region's ups and downs with the common graph, and "
-        f"{_percent(alone.mean)} with the graph of a hospital alone. "
+        f"{_percent(alone.mean)} with the graph of a hospital alone.\n"
     )
     return text + _private_in_words(found)
 
@@ -252,7 +252,7 @@ def _split(found: Found, runs: Runs) -> list[Block]:
         "hospital alone, which knows its four people by heart, looks better than it is for the "
         "next patient. The log likelihood says how probable a graph makes such a moment."
     )
-    table = ways_table(ways, called="log likelihood", alone=WORDS[ALONE])
+    table = ways_table(ways, called="log likelihood", client="hospital")
     return [Heading("Why not by held-out time points"), Paragraph(text), table]
 
 
@@ -323,7 +323,6 @@ def _better(found: Found) -> list[Block]:
         )
     headers = ["", "foretold", "than alone", "new people it is better for", "hospitals"]
     caption = f"{MEASURE.capitalize()}, in {counted(total, 'new person')}; more is better."
-    caption = caption.replace("persons", "people")
     text = "; ".join(f"{WORDS[way]}: {_points(found.gain(way))}" for way in _WAYS)
     scores = found.people.table(found.scores[TOGETHER], found.scores[ALONE])
     told = "Blue: together, open; orange: alone. Each hospital is judged by its own new people."

@@ -29,4 +29,5 @@ CASE = Case(
     prepare=prepare,
     planned=planned,
     story=tell,
+    client="company",
 )

@@ -96,7 +96,7 @@ def _answer(found: Found, runs: Runs) -> str:
     }[found.over_sizes(ALIKE).verdict]
     text += (
         f" ({_percent(float(found.sizes.mean()))}, and {_percent(float(found.sizes_alone.mean()))} "
-        "at home). "
+        "at home).\n"
     )
     text += {
         BETTER: "With a promise of privacy to every molecule some of it is left",
@@ -106,7 +106,7 @@ def _answer(found: Found, runs: Runs) -> str:
         "which is not kept secret: it is not worth it",
         UNKNOWN: "With a promise of privacy to every molecule it is",
     }[found.over_sizes(STRONG).verdict]
-    text += f" ({_percent(found.share(STRONG).mean)} at epsilon 3). "
+    text += f" ({_percent(found.share(STRONG).mean)} at epsilon 3).\n"
     return text + _model_in_words(runs)
 
 
@@ -228,7 +228,7 @@ def _better(found: Found, runs: Runs) -> list[Block]:
             f"{_model_in_words(runs)} With privacy a company keeps whichever model its own "
             "molecules like best: the common one, that one trained on at home, or its own."
         ),
-        ways_table(models, ACCURACY, percent=True, called=_RIGHT, alone="every company alone"),
+        ways_table(models, ACCURACY, percent=True, called=_RIGHT, client="company"),
         *clients_blocks(runs[MODEL], ACCURACY, client="company", percent=True),
     ]
 
