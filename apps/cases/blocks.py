@@ -52,6 +52,7 @@ def ways_table(
     percent: bool = False,
     called: str = "",
     client: str = "client",
+    alone: str = "",
 ) -> Table:
     """Return a row per way of learning, knowing nothing and learning alone first.
 
@@ -64,7 +65,7 @@ def ways_table(
     by_itself = with_error(evidence.score(first, ALONE, measure), percent)
     rows: list[list[object]] = [
         [NOTHING, nothing, None, None],
-        [f"every {client} alone", by_itself, None, None],
+        [alone or f"every {client} alone", by_itself, None, None],
     ]
     for words, runs in ways.items():
         gains = evidence.client_gains(runs, first, measure)
@@ -92,25 +93,26 @@ def ways_figure(
     percent: bool = False,
     called: str = "",
     client: str = "client",
+    alone: str = "",
 ) -> Block:
     """Return the picture of `ways_table`: a dot and its 95 % interval per way of learning."""
     first = next(iter(ways.values()))
     measure = measure or evidence.main_measure(first)
     named = {
         NOTHING: evidence.knowing_nothing(first, measure),
-        f"every {client} alone": evidence.score(first, ALONE, measure),
+        (by_itself := alone or f"every {client} alone"): evidence.score(first, ALONE, measure),
         **{words: evidence.score(runs, measure=measure) for words, runs in ways.items()},
     }
     known = {name: one for name, one in named.items() if one is not None}
     what = called or measure
     reached = "; ".join(f"{name} {with_error(one, percent)}" for name, one in known.items())
     text = "Dots are means over the splits, lines what they leave open (95 %)."
-    figure = svg(_dots(known, what, percent), f"{what}: {reached}")
+    figure = svg(_dots(known, by_itself, what, percent), f"{what}: {reached}")
     return FigureBlock(what.capitalize(), figure, text)
 
 
 @style()
-def _dots(named: Mapping[str, Estimate], label: str, percent: bool) -> Figure:
+def _dots(named: Mapping[str, Estimate], alone: str, label: str, percent: bool) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
 
@@ -118,8 +120,7 @@ def _dots(named: Mapping[str, Estimate], label: str, percent: bool) -> Figure:
     figure = Figure(figsize=(6.0, 0.75 + 0.34 * len(named)))
     axes = figure.add_subplot()
     for height, (name, one) in enumerate(upwards):
-        alone = name.startswith("every ")
-        colour = INK if name == NOTHING else PRIVATE if alone else SHARED
+        colour = {NOTHING: INK, alone: PRIVATE}.get(name, SHARED)
         reach = one.reach if math.isfinite(one.reach) else 0.0
         axes.errorbar([one.mean], [height], xerr=[reach], fmt="o", color=colour, capsize=2.5)
     axes.set_yticks(range(len(named)), [plain(name) for name, _ in upwards])

@@ -164,8 +164,11 @@ def draw_graph(
     )
     if d <= LABELLED_NODES:
         name_nodes(axes, positions, names, around=on_circle)
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.margins(0.06)
+    if d > 1:
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.margins(0.06)
+    else:  # one place has no extent to scale by
+        axes.set(xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal")
     axes.set_axis_off()
     return int(chosen.size), total
 

@@ -21,7 +21,7 @@ LEFT_OUT = (
     "apps/*/paper/*", "apps/*/audit.py", "apps/command/*", "apps/command/*/*", "apps/__main__.py",
     "apps/experiments/*", "apps/runs/*", "apps/common/runner.py", "privacy/audit*.py",
     "apps/*/owner/predict.py", "apps/common/private/using.py", "apps/python/*",
-    "apps/cases/*", "apps/tuning/*",
+    "apps/cases/*", "apps/cases/*/*", "apps/tuning/*",
 )  # fmt: skip
 # Flower refuses bundles above 10 MB; every device gets this one for every run.
 MOST_BYTES = 2_200_000

@@ -42,7 +42,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 # Of 31 patients a fifth is 6, of whom no correlation of eight measurements can be judged.
 _HELD_OUT = {"held-out": 0.4}
 # What takes long is private: rounds of secure sums, and all the ways to trust a common picture.
-_QUICK: dict[str, dict[str, Any]] = {MODEL: {"rounds": 10}, GRAPH: {"method": "fused"}}
+_QUICK: dict[str, dict[str, Any]] = {MODEL: {"rounds": 5}, GRAPH: {"method": "fused"}}
 _QUESTIONS = (("model", MODEL, MODELS, OUTCOMES), ("graph", GRAPH, GRAPHS, NUCLEI))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import networkx
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from apps.common.metrics import edges
 from apps.pages.graphs import file_stems, node_names, write_graph, write_graphml
-from apps.pages.plots import spring
+from apps.pages.plots import spring, svg, two_colour_graph
 
 NAMES = ["age", "BMI", "a & b <c>", "höhe"]
 
@@ -151,3 +152,10 @@ def test_file_names_are_safe_and_distinct():
     assert stems[:6] == ["etc_passwd", "Ward_3", "ward_3-2", "consensus-2", "client", "ward_3-3"]
     assert len(stems[6]) == 80
     assert len({stem.casefold() for stem in stems}) == len(names)
+
+
+def test_a_graph_of_one_node_is_drawn_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        drawn = svg(two_colour_graph(np.zeros(0), ["the only server"]))
+    assert "the only server" in drawn
