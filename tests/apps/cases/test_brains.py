@@ -93,7 +93,7 @@ def test_the_case_tells_its_story(scans, tmp_path):
     page = (tmp_path / "index.html").read_text()
     assert story.numbers["new people to judge by"] == 48
     assert "in people whom nobody had learned from" in story.answer
-    # Even small, graphs foretell a good part of new people, and the noisiest least.
+    # Even small, graphs foretell a good part of new people.
     reached = [float(str(story.numbers[name]).split()[0]) for name in list(story.numbers)[2:4]]
     assert all(30.0 < value < 80.0 for value in reached)
     for words in (
