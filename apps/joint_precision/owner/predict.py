@@ -58,7 +58,8 @@ def predict(kept: Usable, data: Any) -> Predictions:
         notes.append(f"{int(gaps.sum())} missing cells were filled with what the graph predicts")
     has_margins = "margins" in model
     mean = float(np.mean(found)) if has_margins else mean_likelihood(matrix, table.values)
-    notes.append(f"mean log likelihood of these rows: {mean:.4g}")
+    how = "" if has_margins else ", by rank correlations and without the constant of single rows"
+    notes.append(f"mean log likelihood of these rows: {mean:.4g}{how}")
     return Predictions(columns, rows, notes, mean)
 
 
