@@ -20,8 +20,7 @@ for this run only: another run, other settings or a changed file are read anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +34,7 @@ from apps.common.memory import Memory
 from apps.common.node import Node
 from apps.common.own_data import units
 from apps.common.own_data.scaling import is_apart
-from apps.common.own_data.sent import sent_key, sent_scaling
+from apps.common.own_data.sent import SampledClient
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.personal import Personal, personal
 from apps.server_graph.data import Samples
@@ -86,42 +85,11 @@ _MOST_STEPS_KEPT = 8  # a server that changes rho every round must not fill the 
 
 
 @dataclass(frozen=True)
-class _Client:
-    """One client, ready to answer; ``steps`` by (rho, share, held_out).
+class _Client(SampledClient[Samples]):
+    """One client, ready to answer; ``steps`` by (rho, share, held_out)."""
 
-    ``held`` (n,) are the samples that no step sees: they score the result.
-    """
-
-    node: Node
-    samples: Samples
     policy: Policy
-    held: NDArray[np.bool_]
-    numbers: bool = False
-    scaled: dict[bytes, _Client] = field(default_factory=dict)
-    steps: dict[tuple[float, float, float], Step] = field(default_factory=dict)
-
-    @cached_property
-    def learning(self) -> tuple[Array, Array]:
-        """X and y of the samples that are learned from."""
-        X, y = self.samples.X, self.samples.y
-        return (X[~self.held], y[~self.held]) if self.held.any() else (X, y)
-
-    @property
-    def columns(self) -> Array:
-        """What has units (n, D), of the samples that are learned from."""
-        return units.columns_of(*self.learning, self.numbers)
-
-    def standardised(self, message: Message) -> _Client:
-        """Return this client with its samples mapped as the message says; itself if it does not."""
-        key = sent_key(message)
-        if key is None:
-            return self
-        if key not in self.scaled:
-            found = sent_scaling(message, self.samples.X.shape[1])
-            samples = self.samples.standardised(found, self.numbers)
-            self.scaled.clear()  # a server that changes it every round must not fill the memory
-            self.scaled[key] = replace(self, samples=samples, scaled={}, steps={})
-        return self.scaled[key]
+    steps: dict[tuple[float, float, float], Step] = field(default_factory=dict, init=False)
 
 
 def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
@@ -135,7 +103,7 @@ def _read(config: ClusterAdmmConfig, seed: int, context: Context) -> _Client:
     samples = client_table(config, seed, node)
     number = held_out_count(len(samples.y), config.scored_share)
     held = rows_to_score(len(samples.y), number, node, seed, config.privacy)
-    return _Client(node, samples, policy, held, is_numeric(config))
+    return _Client(node, samples, held, is_numeric(config), policy)
 
 
 _memory = Memory(ClusterAdmmConfig, _read)

@@ -26,7 +26,7 @@ one sample's gradient past all others. Under ``sound`` no sample makes a client 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ from apps.common.memory import Memory
 from apps.common.node import Node
 from apps.common.own_data import units
 from apps.common.own_data.scaling import is_apart
-from apps.common.own_data.sent import sent_key, sent_scaling
+from apps.common.own_data.sent import SampledClient
 from apps.common.private.noisy_sum import noisy
 from apps.common.private.once import tell_once
 from apps.common.private.personal import Personal, personal
@@ -87,47 +87,15 @@ RANGES = {
 
 
 @dataclass(frozen=True)
-class _Client:
-    """One client, ready to answer; ``held`` (n,) are the samples that are kept out of learning."""
+class _Client(SampledClient[Samples]):
+    """One client, ready to answer."""
 
-    node: Node
-    samples: Samples
     loss: Loss
-    held: NDArray[np.bool_]
-    scaled: dict[bytes, _Client] = field(default_factory=dict)
-
-    @cached_property
-    def learning(self) -> tuple[Array, Array]:
-        """X and y of the samples that are learned from."""
-        X, y = self.samples.X, self.samples.y
-        return (X[~self.held], y[~self.held]) if self.held.any() else (X, y)
 
     @cached_property
     def parameters(self) -> int:
         """The number of a model's parameters."""
         return self.loss.size(self.samples.X.shape[1])
-
-    @property
-    def numbers(self) -> bool:
-        """Whether targets are numbers, which have units of their own."""
-        return getattr(self.loss, "targets", "labels") == "numbers"
-
-    @property
-    def columns(self) -> Array:
-        """What has units (n, D), of the samples that are learned from."""
-        return units.columns_of(*self.learning, self.numbers)
-
-    def standardised(self, message: Message) -> _Client:
-        """Return this client with its samples mapped as the message says; itself if it does not."""
-        key = sent_key(message)
-        if key is None:
-            return self
-        if key not in self.scaled:
-            found = sent_scaling(message, self.samples.X.shape[1])
-            samples = self.samples.standardised(found, self.numbers)
-            self.scaled.clear()  # a server that changes it every round must not fill the memory
-            self.scaled[key] = replace(self, samples=samples, scaled={})
-        return self.scaled[key]
 
 
 def _read(config: ServerGraphConfig, seed: int, context: Context) -> _Client:
@@ -138,7 +106,9 @@ def _read(config: ServerGraphConfig, seed: int, context: Context) -> _Client:
     count = len(samples.y)
     number = Terms.of(config).kept_back(count)
     held = held_out_rows(count, number, node, seed, config.privacy)
-    return _Client(node, samples, loss_by_name(config.loss), held)
+    loss = loss_by_name(config.loss)
+    numbers = getattr(loss, "targets", "labels") == "numbers"
+    return _Client(node, samples, held, numbers, loss)
 
 
 _memory = Memory(ServerGraphConfig, _read)
