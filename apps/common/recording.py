@@ -327,7 +327,10 @@ def _who_scores(config: StudyConfig) -> Literal["nobody", "simulated", "all"]:
 def _no_scores(config: StudyConfig, asked: bool) -> str:
     kept = f"held-out={config.held_out:g}: "
     if asked:
-        return kept + "no client told a score; a client needs several records to hold some out."
+        return (
+            kept
+            + "no client told a score: the method has no model, or clients have too few records."
+        )
     return kept + "scores of held-out records stay on the devices, on their owners' pages."
 
 

@@ -122,7 +122,8 @@ def first_model(config: GromovWassersteinConfig, seed: int, clients: Sequence[Cl
         what = "graphs" if config.task == "graph" else "nodes"
         raise ConfigError(
             f"task={config.task!r}: the clients' {what} have labels of {max(classes, 0)} classes; "
-            "two are needed to learn from. Give labels, or choose the other task"
+            "two are needed to learn from. Give labels, choose the other task, or, to learn from "
+            "none, set method=untrained and classes=4"
         )
     drawn = int(generator(seed, "first weights").integers(2**62))
     model = build_model(config.model, features, classes, config.task, config.width, seed=drawn)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from apps.common.results import write_atomically
+from apps.common.results import is_held, write_atomically
 from apps.common.settings import ConfigError
 from strategies.core.checkpoint import CheckpointError
 
@@ -45,8 +45,14 @@ def refuse_to_replace(folder: Path, *, force: bool = False) -> None:
     ------
     ConfigError
         Names the folder, what it holds and what to do. With ``force`` a run may be replaced, and
-        one that ended before its first round without; files that are of no run may not.
+        one that ended before its first round without; files that are of no run may not, nor a run
+        that still writes.
     """
+    if is_held(folder):
+        raise ConfigError(
+            f"out={str(folder)!r}: another run writes into this folder; wait for its end or choose "
+            "another folder"
+        )
     before = _header(folder)
     if before is None:
         found = [name for name in (HEADER, *FILES, *TABLES, *STATE, GRAPHS) if _is_in(folder, name)]

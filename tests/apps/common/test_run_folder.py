@@ -11,7 +11,7 @@ import pytest
 
 from apps.command import main
 from apps.common.files import run_folder
-from apps.common.results import RunResult
+from apps.common.results import FolderLock, RunResult
 from apps.common.runner import make_run_config, run
 from apps.common.settings import ConfigError
 from strategies.core.checkpoint import CheckpointError
@@ -176,6 +176,19 @@ def test_a_folder_with_a_run_is_refused_unless_forced(tmp_path, capsys):
     mine = {Path("notes.txt"), Path("graphs/mine.txt")}
     assert names == {path.relative_to(fresh) for path in content(fresh)} | mine
     assert len([name for name in names if name.suffix == ".graphml"]) == 4  # the fifth is gone
+
+
+def test_a_run_that_still_writes_is_not_to_be_forced(tmp_path):
+    run(STUDY, SMALL, out=tmp_path)
+    before = content(tmp_path)
+    lock = FolderLock(tmp_path)
+    for force in (False, True):
+        with pytest.raises(ConfigError, match="another run writes into this folder") as error:
+            run_folder.refuse_to_replace(tmp_path, force=force)
+        assert "--force" not in str(error.value)
+    lock.release()
+    run_folder.refuse_to_replace(tmp_path, force=True)
+    assert content(tmp_path) == before
 
 
 def test_the_server_app_refuses_by_itself(tmp_path):

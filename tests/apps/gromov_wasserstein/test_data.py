@@ -286,7 +286,7 @@ def test_clients_with_other_features_are_refused_by_name():
     found = judged(Heard([north, south]))
     assert found.clients == [north]
     assert "south has other variables than north" in found.reasons[0]
-    assert "adds ['feature" in found.reasons[0]
+    assert "adds 'feature" in found.reasons[0]
 
 
 # The folder in the command
@@ -318,7 +318,7 @@ def test_the_number_of_clients_comes_from_the_files_or_the_setting(tmp_path):
 def test_other_studies_refuse_a_folder_of_graphs_as_before(tmp_path):
     tiny_in(tmp_path / "set")
     for folder in (tmp_path, tmp_path / "set"):
-        with pytest.raises(DataError, match=r"no .csv or .npz file; put one file a client there"):
+        with pytest.raises(DataError, match=r"no .csv or .npz file; put one file per client there"):
             make_run_config("consensus-graph", data=folder)
 
 

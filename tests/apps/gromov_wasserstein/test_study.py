@@ -18,6 +18,7 @@ from apps.gromov_wasserstein.files.npz import write_graphs
 from apps.gromov_wasserstein.graphs import Graph
 from apps.gromov_wasserstein.model.gnn import build_model, load
 from apps.gromov_wasserstein.model.training import embed
+from apps.gromov_wasserstein.synthetic import synthetic_graphs
 from sim.faults import Nonsense, Raise, not_a_number
 from strategies.core.base import StudyError
 from strategies.gromov_wasserstein.pairwise import pairwise
@@ -220,3 +221,15 @@ def test_without_torch_the_pip_line_is_named():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert "pip install '.[gnn]'" in done.stdout
+
+
+def test_graphs_without_labels_are_told_what_needs_none(tmp_path):
+    for k, name in enumerate(("north", "south")):
+        graphs = synthetic_graphs(3, np.random.default_rng(k))
+        write_graphs(tmp_path / f"{name}.npz", [Graph(g.edges, g.features) for g in graphs])
+    with pytest.raises(ConfigError, match=r"0 classes.*method=untrained and classes=4"):
+        run(STUDY, {"rounds": 1}, data=tmp_path)
+    settings = {"method": "untrained", "classes": 4, "held-out": 0.2}
+    result = run(STUDY, settings, data=tmp_path)
+    assert result.arrays["distances"].shape == (6, 6)
+    assert any("the method has no model" in note for note in result.notes)
