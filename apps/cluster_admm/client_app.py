@@ -118,7 +118,7 @@ def enrol(message: Message, context: Context) -> Message:
     cluster = cluster_of(run.config, run.seed, node, context)
     told = run.config.units(is_apart(context.run_config)) == "told"
     moments = units.own_moments(client.columns) if told else ()
-    places = {"server": server, "cluster": cluster, "zeros": told and samples.zeros}
+    places = {"server": server, "cluster": cluster} | ({"zeros": samples.zeros} if told else {})
     return introduction(message, node, len(samples.y), samples.columns, moments, **places)
 
 

@@ -123,7 +123,7 @@ def enrol(message: Message, context: Context) -> Message:
     told = run.config.units(is_apart(context.run_config)) == "told"
     moments = units.own_moments(client.columns) if told else ()
     count = len(samples.y)
-    places = {"server": server, "zeros": told and samples.zeros}
+    places = {"server": server} | ({"zeros": samples.zeros} if told else {})
     return introduction(message, node, count, samples.columns, moments, **places)
 
 

@@ -185,7 +185,10 @@ def told_at_enrolment(config: StandardisedConfig, apart: bool = False) -> str:
     """Return what enrolment tells more because features are standardised, in words."""
     if config.units(apart) != "told":
         return ""
-    return " It is also told the count, means and squared deviations of every client's columns."
+    return (
+        " It is also told the count, means and squared deviations of every client's columns, and "
+        "whether its labels are 0 and 1."
+    )
 
 
 def parameter_names(variables: Sequence[str], size: int) -> list[str] | None:
