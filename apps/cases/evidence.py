@@ -178,6 +178,32 @@ def mean_scores(runs: Sequence[RunResult]) -> dict[str, Any]:
     return {**first, "clients": clients, "mean": mean}
 
 
+def beside_alone(
+    measure: str,
+    clients: Sequence[tuple[str, int, float, float]],
+    means: tuple[float, float],
+) -> dict[str, Any]:
+    """Return a measure of a case's own as scores: this result beside learning alone.
+
+    Parameters
+    ----------
+    measure : what was measured, more is better
+    clients : name, number of records, this result, learning alone
+    means : of all clients, of this result and of learning alone
+    """
+    return {
+        "measures": [measure],
+        "lower": [],
+        "main": measure,
+        "judge": measure,
+        "clients": [
+            {"name": name, "count": count, "rows": {THIS: [ours], ALONE: [alone]}}
+            for name, count, ours, alone in clients
+        ],
+        "mean": {THIS: [means[0]], ALONE: [means[1]]},
+    }
+
+
 @dataclass(frozen=True)
 class Edge:
     """An edge that some splits found: its ends, in how many, and its mean weight in those."""

@@ -8,19 +8,17 @@ edges it is 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.evaluation.measures import ALONE as BY_ITSELF
-from apps.common.evaluation.measures import THIS
 from apps.common.results import RunResult
 from apps.joint_precision.private.own import raw_correlation
 
-from ..evidence import Estimate, estimate
+from ..evidence import Estimate, beside_alone, estimate
 from .scans import NEW, Scans
 
 Matrix = NDArray[np.float64]
@@ -78,23 +76,5 @@ class NewPeople:
     def table(self, together: Vector, alone: Vector) -> dict[str, Any]:
         """Return both as scores (`apps.common.evaluation.scores`), a row per hospital."""
         ours, theirs = self.by_hospital(together), self.by_hospital(alone)
-        clients = [
-            {
-                "name": name,
-                "count": self.hospital.count(name),
-                "rows": {THIS: [ours[name]], BY_ITSELF: [theirs[name]]},
-            }
-            for name in ours
-        ]
-        mean: Mapping[str, list[float]] = {
-            THIS: [float(together.mean())],
-            BY_ITSELF: [float(alone.mean())],
-        }
-        return {
-            "measures": [MEASURE],
-            "lower": [],
-            "main": MEASURE,
-            "judge": MEASURE,
-            "clients": clients,
-            "mean": mean,
-        }
+        clients = [(name, self.hospital.count(name), ours[name], theirs[name]) for name in ours]
+        return beside_alone(MEASURE, clients, (float(together.mean()), float(alone.mean())))

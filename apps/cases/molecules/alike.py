@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.evaluation.measures import ALONE, THIS
 from apps.common.results import RunResult
 
-from ..evidence import Estimate, estimate
+from ..evidence import Estimate, beside_alone, estimate
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -71,19 +70,7 @@ def scores(runs: Sequence[RunResult]) -> dict[str, Any]:
     """Return neighbours elsewhere beside those at home (`apps.common.evaluation.scores`)."""
     ours, alone = by_company(runs), by_company(runs, own=True)
     clients = [
-        {
-            "name": str(client["name"]),
-            "count": int(client["count"]),
-            "rows": {THIS: [float(together)], ALONE: [float(by_itself)]},
-        }
+        (str(client["name"]), int(client["count"]), float(together), float(by_itself))
         for client, together, by_itself in zip(runs[0].clients, ours, alone, strict=True)
     ]
-    mean = {THIS: [float(ours.mean())], ALONE: [float(alone.mean())]}
-    return {
-        "measures": [MEASURE],
-        "lower": [],
-        "main": MEASURE,
-        "judge": MEASURE,
-        "clients": clients,
-        "mean": mean,
-    }
+    return beside_alone(MEASURE, clients, (float(ours.mean()), float(alone.mean())))
