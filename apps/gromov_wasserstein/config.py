@@ -13,7 +13,9 @@ TASKS = ("node", "graph")
 ESTIMATORS = ("raw", "rectified", "double", "simplex")
 METRICS = ("gw", "fgw", "wasserstein")
 SCORE_SHARE = 0.1  # of epsilon, where the model is scored on graphs that were held out
-DOWNSTREAM = ("svm", "knn", "spectral", "kmeans", "anomaly")
+DOWNSTREAM = ("svm", "knn", "spectral", "kmeans", "anomaly", "outliers", "medoids")
+PAIRS = ("all", "needed")
+NEED_ALL_PAIRS = ("svm", "spectral", "anomaly")  # a kernel's matrix, a mean over all others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +52,10 @@ class GromovWassersteinConfig(StudyConfig):
         the common space
     distance : between rows, ``euclidean`` or ``cosine``
     restarts : more starts of every pair's problem
-    downstream : ``svm``, ``knn``, ``spectral``, ``kmeans``, ``anomaly``, with commas between; or
-        ``all``, or ``none``
+    pairs : ``all`` solves every pair of graphs; ``needed`` only those whose distances what is done
+        with them, and every device's neighbours, depend on: the answers are the same
+    downstream : ``svm``, ``knn``, ``spectral``, ``kmeans``, ``anomaly``, ``outliers``, ``medoids``,
+        with commas between; or ``all``, or ``none``
     draws : how often the encoder is drawn for the controls
     standardise : ``none`` takes nodes' features as they are, ``graph`` scales every graph's to a
         length of 1 a node (in the mean of squares), each by itself; ``auto`` is graph
@@ -91,6 +95,7 @@ class GromovWassersteinConfig(StudyConfig):
     alpha: float = 0.5
     distance: str = "euclidean"
     restarts: int = 0
+    pairs: str = "all"
     downstream: str = "svm,knn,spectral,anomaly"
     draws: int = 5
     standardise: str = "none"
@@ -140,7 +145,7 @@ class GromovWassersteinConfig(StudyConfig):
                 f"distance='cosine' with estimator={self.estimator!r}: it estimates squared "
                 "Euclidean distances; set distance='euclidean'"
             )
-        self.downstream_names()
+        self._check_pairs()
         self.positive("gradient_bound")
         if not 0.0 < self.training_share <= 0.8:
             raise ConfigError(
@@ -151,6 +156,17 @@ class GromovWassersteinConfig(StudyConfig):
         masked = self.secure_aggregation or self.sums
         alone = "nothing is trained, so no client's reply touches another's result"
         self.refuse_robust(masked=masked, alone="" if self.trains else alone)
+
+    def _check_pairs(self) -> None:
+        """Refuse what has no answer without all pairs."""
+        self.one_of("pairs", PAIRS)
+        wanting = [name for name in self.downstream_names() if name in NEED_ALL_PAIRS]
+        if self.pairs == "needed" and wanting:
+            rest = [name for name in DOWNSTREAM if name not in NEED_ALL_PAIRS]
+            raise ConfigError(
+                f"pairs='needed' with downstream={self.downstream!r}: {', '.join(wanting)} cannot "
+                f"do without any pair; set pairs='all', or choose from {', '.join(rest)}, none"
+            )
 
     def _check_training(self) -> None:
         """Refuse what would let a device tell of its data without counting it, and what idles."""

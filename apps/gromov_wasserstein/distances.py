@@ -1,7 +1,7 @@
 """From what clients released to the distances between all graphs [JC] (3), (1).
 
     C_i(u, v) = d(row u, row v) of graph i,  (n_i, n_i)           `costs`
-    D(i, j)   = GW(C_i, C_j), or another metric,  (N, N)          `distances`
+    D(i, j)   = GW(C_i, C_j), or another metric,  (N, N)          `distances`, `partial_distances`
 
 Rows that were encoded are taken as they are (``raw``, as the paper does), made unbiased
 (``rectified``), or only their distances are (``double``, ``simplex``): these can be negative when
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from privacy.mechanisms.multibit import double_squared_distances, rectify, simplex_squared_distances
+from strategies.gromov_wasserstein.many import Solver
 from strategies.gromov_wasserstein.pairwise import pairwise
 from strategies.gromov_wasserstein.pool import Metric
+from strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
 from .config import GromovWassersteinConfig
 from .release import code_of, half_of
@@ -95,20 +97,51 @@ def distances(
     workers: int | None = None,
     checkpoint: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    on_solver: Callable[[Solver], None] | None = None,
 ) -> Array:
     """Return the distances (N, N) between all graphs, by the metric of the settings."""
-    features = None if config.metric == "gw" else points(config, rows, second)
     return pairwise(
-        None if config.metric == "wasserstein" else costs(config, rows, second),
-        metric=cast(Metric, config.metric),
-        features=features,
-        alpha=config.alpha,
-        restarts=config.restarts,
+        **_compared(config, rows, second),
         seed=seed,
         workers=workers,
         checkpoint=checkpoint,
         on_progress=on_progress,
+        on_solver=on_solver,
     )
+
+
+def partial_distances(
+    config: GromovWassersteinConfig,
+    rows: Sequence[Array],
+    second: Sequence[Array] | None = None,
+    *,
+    seed: int = 0,
+    workers: int | None = None,
+    checkpoint: Path | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    on_solver: Callable[[Solver], None] | None = None,
+) -> PartialDistances:
+    """Return the same distances, none of them solved before it is asked for."""
+    return PartialDistances.of(
+        **_compared(config, rows, second),
+        seed=seed,
+        workers=workers,
+        checkpoint=checkpoint,
+        on_progress=on_progress,
+        on_solver=on_solver,
+    )
+
+
+def _compared(
+    config: GromovWassersteinConfig, rows: Sequence[Array], second: Sequence[Array] | None
+) -> dict[str, Any]:
+    return {
+        "matrices": None if config.metric == "wasserstein" else costs(config, rows, second),
+        "metric": cast(Metric, config.metric),
+        "features": None if config.metric == "gw" else points(config, rows, second),
+        "alpha": config.alpha,
+        "restarts": config.restarts,
+    }
 
 
 def _rectified(config: GromovWassersteinConfig, rows: Array, halved: bool = False) -> Array:

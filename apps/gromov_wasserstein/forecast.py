@@ -20,9 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from scipy.optimize import brentq
-
 from privacy.accounting.sampled import ratio_for
+from privacy.numerics import brentq
 from privacy.secagg.graph import expected_noisers
 
 from .config import GromovWassersteinConfig

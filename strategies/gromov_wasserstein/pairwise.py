@@ -5,15 +5,18 @@
 Only pairs a < b of *different* spaces are solved: graphs that are the same after lumping and
 sorting (`space`) share their row. Pairs are dealt in chunks of like cost, the expensive ones first,
 to processes, or to what else ``joblib.parallel_config`` names (`pool`). Every value depends on its
-own pair alone: number of processes, their kind, order and interruptions do not change a bit.
+own pair and on the solver (`many`) alone: number of processes, their kind, order and interruptions
+do not change a bit.
 
-A checkpoint is one file with the values so far, replaced whole after a chunk. It holds digests of
-all inputs, so that a run of other inputs is refused and not continued.
+A checkpoint is one file with the values so far, replaced whole every few seconds. It holds digests
+of all inputs and the solver's name: one of other inputs, or by another solver, is refused and not
+continued.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +24,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
+from privacy.install import GNN
 from strategies.core.jobs import how_many_at_once
 
+from .many import METRICS as COMPILED_METRICS
+from .many import SOLVERS, Solver, choose, ready, warm_up
 from .pool import Chunk, Metric, Pairs, Task, share_out, solve
 from .progress import PairFile, digest
 from .rows import lump_rows
@@ -48,6 +54,8 @@ def pairwise(
     checkpoint: Path | None = None,
     on_progress: Progress | None = None,
     lump: bool = True,
+    solver: Solver | None = None,
+    on_solver: Callable[[Solver], None] | None = None,
 ) -> Matrix:
     """Return the distances between all pairs of graphs, (N, N), symmetric with a zero diagonal.
 
@@ -65,7 +73,69 @@ def pairwise(
     checkpoint : file for the values so far; if it is there, its values are not computed again
     on_progress : called with the numbers of finished and of all pairs, after every chunk
     lump : whether to merge identical nodes first; exact either way
+    solver : ``compiled`` needs numba, ``pot`` does not; None goes by the amount of work (`many`)
+    on_solver : called with the solver that is taken
     """
+    problem = read_problem(
+        matrices,
+        weights,
+        metric=metric,
+        features=features,
+        alpha=alpha,
+        restarts=restarts,
+        seed=seed,
+        workers=workers,
+        checkpoint=checkpoint,
+        lump=lump,
+        solver=solver,
+    )
+    if on_solver is not None:
+        on_solver(problem.task.solver)
+    distinct, inverse = problem.spaces, problem.inverse
+    pairs, file = problem.pairs, problem.file
+    values = np.full(len(pairs), np.nan) if file is None else file.load(len(pairs))
+    _compute(distinct, problem.task, pairs, values, workers, file, on_progress)
+
+    small = np.zeros((len(distinct), len(distinct)))
+    small[pairs[:, 0], pairs[:, 1]] = small[pairs[:, 1], pairs[:, 0]] = values
+    return small[np.ix_(inverse, inverse)]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Graphs as they are compared.
+
+    Attributes
+    ----------
+    spaces : the different ones
+    inverse : (N,), of each graph its space
+    pairs : (k, 2), all a < b of the spaces
+    task : what all pairs have in common
+    file : for the values so far
+    """
+
+    spaces: list[Space]
+    inverse: NDArray[np.int64]
+    pairs: Pairs
+    task: Task
+    file: PairFile | None
+
+
+def read_problem(
+    matrices: Sequence[ArrayLike] | None,
+    weights: Sequence[ArrayLike | None] | None = None,
+    *,
+    metric: Metric = "gw",
+    features: Sequence[ArrayLike] | None = None,
+    alpha: float = 0.5,
+    restarts: int = 0,
+    seed: int = 0,
+    workers: int | None = None,
+    checkpoint: Path | None = None,
+    lump: bool = True,
+    solver: Solver | None = None,
+) -> Problem:
+    """Return what is to be solved, checked; arguments as of `pairwise`."""
     spaces, fingerprints = _read(matrices, weights, metric, features, lump)
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha={alpha}: 0 (features only) to 1 (structure only)")
@@ -73,21 +143,16 @@ def pairwise(
         raise ValueError(f"restarts={restarts}: must be >= 0")
     if workers is not None and workers < 1:
         raise ValueError(f"workers={workers}: must be >= 1")
-    task = Task(metric, alpha, restarts, seed)
     first, inverse = _distinct(spaces)
     distinct = [spaces[i] for i in first]
-
+    pairs = np.column_stack(np.triu_indices(len(distinct), k=1)).astype(np.int64)
+    task = Task(metric, alpha, restarts, seed, _solver(solver, metric, distinct, pairs, restarts))
     settings: dict[str, Any] = {"metric": metric, "restarts": restarts, "lump": lump}
+    settings |= {"solver": task.solver}
     settings |= {"seed": seed} if restarts else {}
     settings |= {"alpha": alpha} if metric == "fgw" else {}
-    pairs = np.column_stack(np.triu_indices(len(distinct), k=1)).astype(np.int64)
     file = None if checkpoint is None else PairFile(Path(checkpoint), settings, fingerprints)
-    values = np.full(len(pairs), np.nan) if file is None else file.load(len(pairs))
-    _compute(distinct, task, pairs, values, workers, file, on_progress)
-
-    small = np.zeros((len(distinct), len(distinct)))
-    small[pairs[:, 0], pairs[:, 1]] = small[pairs[:, 1], pairs[:, 0]] = values
-    return small[np.ix_(inverse, inverse)]
+    return Problem(distinct, inverse, pairs, task, file)
 
 
 def _read(
@@ -138,6 +203,22 @@ def _distinct(spaces: Sequence[Space]) -> tuple[list[int], NDArray[np.int64]]:
     return first, inverse.astype(np.int64)
 
 
+def _solver(
+    asked: Solver | None, metric: Metric, spaces: Sequence[Space], pairs: Pairs, restarts: int
+) -> Solver:
+    """Return who solves all pairs, also those that a checkpoint has already."""
+    if asked is None:
+        sizes = np.array([space.weights.size for space in spaces])
+        return choose(metric, float(_estimate(sizes, pairs, restarts, "pot").sum()))
+    if asked not in SOLVERS:
+        raise ValueError(f"solver={asked!r}: is not one of {', '.join(SOLVERS)}")
+    if asked == "compiled" and metric not in COMPILED_METRICS:
+        raise ValueError(f"solver='compiled' is for {', '.join(COMPILED_METRICS)}, not {metric}")
+    if asked == "compiled" and not ready():
+        raise ImportError(f"solver='compiled' needs numba: {GNN}")
+    return asked
+
+
 def _compute(
     spaces: Sequence[Space],
     task: Task,
@@ -150,7 +231,7 @@ def _compute(
     """Fill what is not a number in ``values``."""
     open_ = np.flatnonzero(np.isnan(values))
     sizes = np.array([space.weights.size for space in spaces])
-    seconds = _estimate(sizes, pairs[open_], task)
+    seconds = _estimate(sizes, pairs[open_], task.restarts, task.solver)
     if workers is None and seconds.sum() <= _WORTH_A_POOL:
         workers = 1
     at_once = how_many_at_once(len(open_), workers)
@@ -170,16 +251,24 @@ def _compute(
                     finished()
             else:
                 at_once = min(at_once, len(chunks))
+                if task.solver == "compiled":
+                    warm_up()
                 share_out(spaces, task, pairs, chunks, at_once, values, finished)
     finally:
         if file is not None:
             file.save(values)  # also after Ctrl-C
 
 
-def _estimate(sizes: NDArray[np.int64], pairs: Pairs, task: Task) -> Vector:
+def _estimate(sizes: NDArray[np.int64], pairs: Pairs, restarts: int, solver: Solver) -> Vector:
     """Return roughly how many seconds each pair takes; for fair chunks, not for clocks."""
     product = (sizes[pairs[:, 0]] * sizes[pairs[:, 1]]).astype(np.float64)
-    return (1 + task.restarts) * (1e-4 + 1.5e-7 * product**1.35)
+    return (1 + restarts) * seconds_of(product, solver)
+
+
+def seconds_of(product: Vector, solver: Solver) -> Vector:
+    """Return roughly how many seconds pairs take, by the product of their numbers of nodes."""
+    first, more = (1e-4, 1.5e-7) if solver == "pot" else (2e-6, 9e-9)
+    return first + more * product**1.35
 
 
 def _chunks(seconds: Vector, at_once: int) -> list[Chunk]:

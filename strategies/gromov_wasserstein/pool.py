@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from strategies.core.jobs import side_by_side
 
+from .many import Solver, solve_many
 from .pair import couple
 from .rows import couple_rows, squared_distances
 from .simplex import load_light
@@ -38,9 +39,10 @@ class Task:
     alpha: float
     restarts: int
     seed: int
+    solver: Solver = "pot"
 
     def solve(self, x: Space, y: Space) -> float:
-        """Return the distance of one pair."""
+        """Return the distance of one pair, by POT's simplex."""
         if self.metric == "gw":
             return couple(x, y, restarts=self.restarts, seed=self.seed).value
         if x.features is None or y.features is None:
@@ -55,7 +57,17 @@ class Task:
 
 def solve(spaces: Sequence[Space], task: Task, pairs: Pairs) -> Vector:
     """Return the distances of pairs, one after the other."""
-    return np.array([task.solve(spaces[i], spaces[j]) for i, j in pairs.tolist()])
+    values = np.full(len(pairs), np.nan)
+    if task.solver == "compiled":
+        fused = task.metric == "fgw"
+        alpha = task.alpha if fused else 1.0
+        values = solve_many(
+            spaces, pairs, fused=fused, alpha=alpha, restarts=task.restarts, seed=task.seed
+        )
+    for place in np.flatnonzero(np.isnan(values)).tolist():
+        i, j = pairs[place].tolist()
+        values[place] = task.solve(spaces[i], spaces[j])
+    return values
 
 
 def share_out(
@@ -64,8 +76,11 @@ def share_out(
     pairs: Pairs,
     chunks: Sequence[Chunk],
     at_once: int,
-    values: Vector,
+    values: NDArray[np.float64],
     finished: Callable[[], None],
+    *,
+    limits: Vector | None = None,
+    job: Callable[[Parcel], NDArray[np.float64]] | None = None,
 ) -> None:
     """Solve chunks side by side, until none is left.
 
@@ -76,19 +91,22 @@ def share_out(
     at_once : how many chunks, at least two
     values : (pairs,), filled in at the positions of the chunks
     finished : called after every chunk
+    limits : (pairs,), for a job that looks at them
+    job : what is done with a parcel, in the other process; None solves its pairs
     """
 
-    def parcels() -> Iterator[_Parcel]:
+    def parcels() -> Iterator[Parcel]:
         for chunk in chunks:
             if stop_asked():
                 return
             used, ends = np.unique(pairs[chunk], return_inverse=True)
-            yield _Parcel([spaces[i] for i in used.tolist()], task, ends.reshape(-1, 2))
+            most = None if limits is None else limits[chunk]
+            yield Parcel([spaces[i] for i in used.tolist()], task, ends.reshape(-1, 2), most)
 
     with (
         _ctrl_c_asks() as stop_asked,
         contextlib.closing(
-            side_by_side(_solve_parcel, parcels(), at_once, begin=load_light, batch=1)
+            side_by_side(job or _solve_parcel, parcels(), at_once, begin=load_light, batch=1)
         ) as found,
     ):
         for place, solved in found:
@@ -97,15 +115,16 @@ def share_out(
 
 
 @dataclass(frozen=True)
-class _Parcel:
+class Parcel:
     """A chunk for another process: ``pairs`` count in these spaces."""
 
     spaces: Sequence[Space]
     task: Task
     pairs: Pairs
+    limits: Vector | None = None
 
 
-def _solve_parcel(parcel: _Parcel) -> Vector:
+def _solve_parcel(parcel: Parcel) -> Vector:
     with threadpool_limits(1, user_api="blas"):
         return solve(parcel.spaces, parcel.task, parcel.pairs)
 

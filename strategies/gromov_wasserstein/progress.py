@@ -24,7 +24,9 @@ from strategies.core.checkpoint import CheckpointError
 Vector = NDArray[np.float64]
 
 VERSION = 1
-_LARGEST_SHARE = 0.05  # of the time that may go into saving
+_BEFORE = {"solver": "pot"}  # what files without the setting were made with
+_LARGEST_SHARE = 0.02  # of the time that may go into saving
+_LEAST_APART = 2.0  # seconds between two savings: what a killed run may have to solve again
 
 
 def digest(*arrays: ArrayLike | None) -> str:
@@ -52,7 +54,7 @@ class PairFile:
     settings: Mapping[str, Any]
     graphs: Sequence[str]
     _saved_at: float = field(default_factory=time.monotonic, init=False)
-    _cost: float = field(default=0.0, init=False)
+    _cost: float | None = field(default=None, init=False)  # of the last time, in seconds
 
     def load(self, count: int) -> Vector:
         """Return the values so far; where there is no file, ``count`` that are still to do.
@@ -76,10 +78,11 @@ class PairFile:
             raise CheckpointError(f"{self.path}: written by another version of Trellis; delete it")
         advice = "pass another checkpoint file, or delete this one to start anew"
         for key in sorted({*settings, *self.settings}):
-            if settings.get(key) != self.settings.get(key):
+            theirs, ours = (made.get(key, _BEFORE.get(key)) for made in (settings, self.settings))
+            if theirs != ours:
                 raise CheckpointError(
-                    f"{self.path}: made with {key}={settings.get(key)!r}, this run has "
-                    f"{key}={self.settings.get(key)!r}; {advice}"
+                    f"{self.path}: made with {key}={theirs!r}, this run has {key}={ours!r}; "
+                    f"{advice}"
                 )
         if len(graphs) != len(self.graphs):
             raise CheckpointError(
@@ -94,8 +97,14 @@ class PairFile:
         return np.array(values, dtype=np.float64)
 
     def keep(self, values: Vector) -> None:
-        """Save, unless saving would take more than a twentieth of the time."""
-        if (time.monotonic() - self._saved_at) * _LARGEST_SHARE >= self._cost:
+        """Save for the first time, and then every few seconds; of long files more rarely.
+
+        Saving takes a fiftieth of the time at most.
+        """
+        if self._cost is None:
+            self.save(values)
+            return
+        if time.monotonic() - self._saved_at >= max(_LEAST_APART, self._cost / _LARGEST_SHARE):
             self.save(values)
 
     def save(self, values: Vector) -> None:

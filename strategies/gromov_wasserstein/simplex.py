@@ -6,8 +6,8 @@ Graphs here have some twenty nodes and a problem takes 30 microseconds, less tha
 spends around its C++ solver. So the solver ``emd_c`` is called itself, and what it gets wrong in
 silence is caught here: with costs that are all negative it returns a plan of zeros.
 
-A worker process needs ``emd_c`` only, while ``import ot`` brings torch and scikit-learn and takes
-seconds: `load_light` takes the one extension module out of the package.
+Nothing but ``emd_c`` is needed, while ``import ot`` brings torch and scikit-learn and takes a
+second or more: `load_light` takes the one extension module out of the package.
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ def check_marginals(plan: Matrix, p: Vector, q: Vector) -> None:
 
 
 def load_light() -> None:
-    """Load POT's network simplex alone, for a process that uses nothing else of POT.
+    """Load POT's network simplex alone.
 
-    Its extension module refuses to be loaded twice, so ``import ot`` fails in this process from
-    here on. Where POT is loaded already, or is laid out in another way, this does nothing.
+    Its extension module refuses to be loaded twice, so it stays under POT's name for it too, where
+    an ``import ot`` finds it. Where POT is loaded already, or is laid out in another way, this does
+    nothing.
     """
     global _emd_c
     if "ot" in sys.modules or _emd_c is not None:
@@ -87,7 +88,7 @@ def load_light() -> None:
         return
     private = "_trellis_pot"  # the extension imports ..utils.dist, which emd_c does not use
     stubs = {name: ModuleType(name) for name in (private, f"{private}.lp", f"{private}.utils")}
-    stubs[f"{private}.utils"].dist = None  # type: ignore[attr-defined]
+    stubs[f"{private}.utils"].dist = _dist  # type: ignore[attr-defined]
     for stub in stubs.values():
         stub.__path__ = []
     sys.modules.update(stubs)
@@ -98,13 +99,22 @@ def load_light() -> None:
         module = util.module_from_spec(spec)
         spec.loader.exec_module(module)
         _emd_c = module.emd_c
+        sys.modules["ot.lp.emd_wrap"] = module
     except (ImportError, AttributeError):
         for name in stubs:
             del sys.modules[name]
 
 
+def _dist(*arguments: Any, **named: Any) -> Any:
+    """Do what ``ot.utils.dist`` does, for who uses more of POT than this module."""
+    return import_module("ot.utils").dist(*arguments, **named)
+
+
 def _load() -> Callable[..., Any]:
     global _emd_c
+    load_light()
+    if _emd_c is not None:
+        return _emd_c
     try:
         _emd_c = import_module("ot.lp.emd_wrap").emd_c
     except ImportError as error:

@@ -20,13 +20,16 @@ from numpy.typing import NDArray
 
 from strategies.gromov_wasserstein.barycentre import kmeans
 from strategies.gromov_wasserstein.embeddings import Released
+from strategies.gromov_wasserstein.pruning.medoids import medoids
+from strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
 from ..config import GromovWassersteinConfig
-from ..distances import costs, distances, split
+from ..distances import costs, distances, partial_distances, split
 from ..release import simulated_release
 from .classify import Accuracy, knn_accuracy, svm_accuracy
 from .controls import majority, sizes_only
-from .tasks import anomaly_scores, cluster_scores, spectral_clusters
+from .needed import NEIGHBOURS, cluster_count, solve_for_votes
+from .tasks import anomaly_scores, cluster_scores, outlier_scores, spectral_clusters
 
 log = logging.getLogger("trellis.run")
 
@@ -34,7 +37,6 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Score = Callable[[Array, Labels], Accuracy]
 
-NEIGHBOURS = (5, 20)
 SEEN = (
     "task='graph': the model was trained on the labels of seven in ten of these graphs, so the "
     "accuracies from its embeddings are flattered; task='node' uses no label of a graph."
@@ -51,31 +53,41 @@ class Judgement:
 
 
 def judge(
-    config: GromovWassersteinConfig, seed: int, found: Array, released: Released
+    config: GromovWassersteinConfig,
+    seed: int,
+    found: Array,
+    released: Released,
+    known: PartialDistances | None = None,
 ) -> Judgement:
-    """Return what the settings' ``downstream`` makes of the distances ``found``."""
+    """Return what the settings' ``downstream`` makes of the distances ``found``.
+
+    With ``pairs = "needed"`` these are ``known``, with lower bounds in place of what was not
+    needed: they are above all that is looked at (`needed`).
+    """
     told, names, labels = Judgement(), config.downstream_names(), released.labels
-    known = bool(np.any(labels >= 0))
-    if names and not known:
+    labelled = bool(np.any(labels >= 0))
+    if names and not labelled:
         told.notes.append("No graph has a label, so accuracies are not told.")
     elif config.trains and config.task == "graph" and {"svm", "knn"} & set(names):
         told.notes.append(SEEN)
     constant: list[Array] = []
-    if known and config.privacy != "none" and {"svm", "knn"} & set(names):
+    if labelled and config.privacy != "none" and {"svm", "knn"} & set(names):
         constant = constant_distances(config, seed, released)
     for name in names:
         try:
             if name in ("svm", "knn"):
-                if known:
+                if labelled:
                     _classified(name, seed, found, constant, released, told)
             elif name == "anomaly":
                 told.arrays["anomaly"] = anomaly_scores(found)
+            elif name == "outliers":
+                told.arrays["outliers"] = outlier_scores(found)
             else:
-                _clustered(name, config, seed, found, released, told)
+                _clustered(name, config, seed, found, released, told, known)
         except (ImportError, ValueError) as error:
             told.notes.append(f"downstream {name}: {error}")
             log.warning("downstream %s: %s", name, error)
-    if known and told.numbers:
+    if labelled and told.numbers:
         told.numbers["majority"] = majority(labels)
     return told
 
@@ -115,10 +127,16 @@ def constant_distances(
     """Return D (N, N) of the same encoder and metric on a constant embedding, ``draws`` times."""
     h = released.codes.shape[1]
     rows = [np.full((int(n), h), 1.0 / h) for n in released.sizes]
-    return [
-        distances(config, *simulated_release(config, rows, draw, seed), seed=seed)
-        for draw in range(config.draws)
-    ]
+    found = []
+    for draw in range(config.draws):
+        drawn = simulated_release(config, rows, draw, seed)
+        if config.pairs == "all":
+            found.append(distances(config, *drawn, seed=seed))
+        else:
+            known = partial_distances(config, *drawn, seed=seed)
+            solve_for_votes(known, released.labels, max(NEIGHBOURS), seed)
+            found.append(known.bounds)
+    return found
 
 
 def _clustered(
@@ -128,12 +146,17 @@ def _clustered(
     found: Array,
     released: Released,
     told: Judgement,
+    known: PartialDistances | None,
 ) -> None:
     """Enter the clusters that a method finds, and how they agree with the labels."""
     labels = released.labels
-    count = max(2, len(np.unique(labels[labels >= 0])))
+    count = cluster_count(labels)
     if name == "spectral":
         clusters = spectral_clusters(found, count, seed=seed)
+    elif name == "medoids":
+        matrix = PartialDistances.solved(found) if known is None else known
+        around = medoids(matrix, count, seed=seed)
+        clusters, told.arrays["medoids"] = around.labels, around.medoids
     elif config.metric != "gw":
         raise ValueError(f"barycentres are of metric='gw', the run's is {config.metric!r}")
     else:

@@ -1,7 +1,7 @@
-"""The shared model: `gnn` (GCN, GIN), or a user's own by dotted name (`own`).
+"""The shared model: `gnn` (GCN, GIN; of `layers`), or a user's own by dotted name (`own`).
 
-What a client does with it is `training` (learn, count hits, embed); `update` makes of that its part
-of a round.
+What a client does with it is `training` (learn with `adam`, count hits, embed); `update` makes of
+that its part of a round.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from privacy.install import GNN
 
 
 def require_installed() -> None:
-    """Refuse, with the pip line, where torch or torch-geometric is not installed.
+    """Refuse, with the pip line, where torch is not installed.
 
-    Neither is imported, which takes seconds: whether they can be is found by `gnn`.
+    It is not imported, which takes a second: whether it can be is found by `gnn`.
     """
-    for package in ("torch", "torch_geometric"):
-        if find_spec(package) is None:
-            raise ConfigError(cannot(package, "not installed"))
+    if find_spec("torch") is None:
+        raise ConfigError(cannot("torch", "not installed"))
 
 
 def cannot(package: str, reason: object) -> str:

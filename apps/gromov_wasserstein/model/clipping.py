@@ -26,17 +26,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch_geometric.nn import GCNConv
-from torch_geometric.nn.dense.linear import Linear as GraphLinear
 
 from .gnn import GCN, GIN, Batch, Tensor, Vector, collate, load, nn, repeatable, torch
+from .layers import GraphConvolution
 
 if TYPE_CHECKING:
     from ..graphs import Graph
 
 TOGETHER = 128  # graphs of one backward pass; GIN's gradients of so many take 45 MB
-
-_LINEAR = (nn.Linear, GraphLinear)
 
 
 def clipped_sum(
@@ -159,13 +156,13 @@ def _parts(
 ) -> list[tuple[str, Tensor]]:
     """Return name and gradient, (graphs, ...), of a layer's own parameters."""
     grouped = by_graph(b)
-    if isinstance(layer, _LINEAR):
+    if isinstance(layer, nn.Linear):
         weight = torch.bmm(grouped.transpose(1, 2), by_graph(a))
         return [("weight", weight), *([] if layer.bias is None else [("bias", grouped.sum(1))])]
     if isinstance(layer, nn.LayerNorm):
         flat = nn.functional.layer_norm(a, layer.normalized_shape, eps=layer.eps)
         return [("weight", by_graph(flat * b).sum(1)), ("bias", grouped.sum(1))]
-    if isinstance(layer, GCNConv):  # its matrix is a linear layer inside
+    if isinstance(layer, GraphConvolution):  # its matrix is a linear layer inside
         return [("bias", grouped.sum(1))]
     raise TypeError(f"{type(layer).__name__}: no rule for the gradients of single graphs")
 

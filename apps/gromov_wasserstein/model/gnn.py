@@ -46,15 +46,14 @@ if TYPE_CHECKING:
 
 
 def require_torch() -> None:
-    """Refuse, with the pip line, where torch or torch-geometric cannot be imported.
+    """Refuse, with the pip line, where torch cannot be imported.
 
     Importing this module does it, so ``from .gnn import ...`` fails with this error and no other.
     """
-    for package in ("torch", "torch_geometric"):
-        try:
-            import_module(package)
-        except ImportError as error:
-            raise ConfigError(cannot(package, error)) from None
+    try:
+        import_module("torch")
+    except ImportError as error:
+        raise ConfigError(cannot("torch", error)) from None
 
 
 require_torch()
@@ -63,12 +62,8 @@ require_torch()
 import torch as torch  # noqa: E402
 from torch import Tensor as Tensor  # noqa: E402
 from torch import nn as nn  # noqa: E402
-from torch_geometric.nn import (  # noqa: E402
-    GCNConv,
-    GINConv,
-    global_add_pool,
-    global_mean_pool,
-)
+
+from .layers import GraphConvolution, Isomorphism, added, averaged, norm  # noqa: E402
 
 Vector = NDArray[np.float64]
 
@@ -91,17 +86,18 @@ class GCN(NodeModel):
 
     def __init__(self, features: int, classes: int, task: str, width: int, hidden: int) -> None:
         super().__init__()
-        self.first = GCNConv(features, hidden)
-        self.second = GCNConv(hidden, classes if task == "node" else hidden)
+        self.first = GraphConvolution(features, hidden)
+        self.second = GraphConvolution(hidden, classes if task == "node" else hidden)
         self.head = _Head(hidden, width, classes) if task == "graph" else None
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
         """Return rows and prediction; a graph's is made from the mean of its rows."""
-        z = self.second(self.first(x, edge_index).relu(), edge_index)
+        graph = norm(edge_index, len(x), x.dtype)
+        z = self.second(self.first(x, *graph).relu(), *graph)
         if self.head is None:
             return z, z
         rows = self.head.rows(z.relu())
-        return rows, self.head.logits(global_mean_pool(rows, batch))
+        return rows, self.head.logits(averaged(rows, batch, _graphs(batch)))
 
 
 class GIN(NodeModel):
@@ -110,7 +106,7 @@ class GIN(NodeModel):
     def __init__(self, features: int, classes: int, task: str, width: int, hidden: int) -> None:
         super().__init__()
         sizes = [features] + [hidden] * (GIN_LAYERS - 1)
-        self.layers = nn.ModuleList(GINConv(_mlp(size, hidden)) for size in sizes)
+        self.layers = nn.ModuleList(Isomorphism(_mlp(size, hidden)) for size in sizes)
         self.task = task
         self.head = _Head(hidden, hidden if task == "node" else width, classes)
 
@@ -122,7 +118,7 @@ class GIN(NodeModel):
         if self.task == "node":
             logits = self.head.logits(rows.relu())
             return logits, logits
-        return rows, self.head.logits(global_add_pool(rows, batch).relu())
+        return rows, self.head.logits(added(rows, batch, _graphs(batch)).relu())
 
 
 class _Head(nn.Module):
@@ -132,6 +128,11 @@ class _Head(nn.Module):
         super().__init__()
         self.rows = nn.Linear(hidden, width)
         self.logits = nn.Linear(width, classes)
+
+
+def _graphs(batch: Tensor) -> int:
+    """Return how many graphs a batch has; none of them is without nodes."""
+    return int(batch.max()) + 1
 
 
 def _mlp(size: int, hidden: int) -> nn.Sequential:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .adam import Adam, Descent
 from .gnn import Batch, Tensor, Vector, collate, load, nn, repeatable, torch, weights
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ def local_training(
         return Trained(np.array(start, dtype=np.float64), 0, 0.0)
     order = np.random.default_rng(rng_seed)
     anchor = [p.detach().clone() for p in model.parameters()]
-    made = torch.optim.Adam if optimiser == "adam" else torch.optim.SGD
-    steps = made(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    made = Adam if optimiser == "adam" else Descent
+    steps = made(model.parameters(), learning_rate, weight_decay)
     model.train()
     with repeatable(rng_seed):
         for epoch in range(1, epochs + 1):
@@ -107,7 +108,7 @@ def local_training(
                 known = part.labels >= 0
                 _, logits = model(part.x, part.edge_index, part.batch)
                 loss = _loss(logits[known], part.labels[known], "mean")
-                steps.zero_grad()
+                steps.forget()
                 loss.backward()  # type: ignore[no-untyped-call]
                 if proximal > 0.0:
                     _pull(model, anchor, proximal)

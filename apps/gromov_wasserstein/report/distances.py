@@ -7,11 +7,13 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.stats import rankdata
 
 from apps.common.results import RunResult
 from apps.common.seeds import generator
 from apps.pages import plots
+from apps.pages.clients.chosen import shown, table_of
 from apps.pages.page import Block, FigureBlock, Gallery, Notice, Paragraph, Section, Table
 from apps.pages.wording import counted, number
 
@@ -20,7 +22,9 @@ from .outcome import Array, Integers, Outcome
 from .pictures import NAMED_CLASSES, clustered_heat_map, clustered_order, scatter
 
 DISTANCES, PICTURE = "The distances between graphs", "The graphs in a picture"
-MOST_POINTS = 1000  # graphs in a picture; t-SNE of more takes minutes
+MOST_POINTS = 1000  # graphs in a picture
+MOST_NEIGHBOURS = 120  # graphs of which t-SNE finds the neighbours: it takes longest of all
+MOST_COMPARED = 300  # graphs whose distances, all pairs, are put in order
 METRICS = {
     "gw": "Gromov-Wasserstein",
     "fgw": "fused Gromov-Wasserstein",
@@ -45,6 +49,8 @@ def distances_section(result: RunResult, outcome: Outcome) -> Section:
     """Return what the distances are, a heat map, and their means by class and owner."""
     blocks: list[Block] = [Paragraph(_about(result, outcome))]
     D = outcome.distances
+    if outcome.partial is not None:
+        return Section(DISTANCES, [*blocks, Paragraph(_needed(outcome.partial))])
     if D is None:
         text = "The run ended before the distances between the graphs were there."
         if "distances" in result.arrays:
@@ -60,38 +66,39 @@ def picture_section(result: RunResult, outcome: Outcome) -> list[Section]:
     """Return the graphs as points in the plane, by scaling and by t-SNE."""
     if outcome.distances is None or outcome.count < 2:
         return []
-    at = sample(result, outcome.count)
-    D, labels = outcome.distances[np.ix_(at, at)], outcome.labels[at]
     text = "Every point is a graph; the colour is its label."
     if not outcome.classes:
         text = "Every point is a graph. No graph has a label."
-    if len(at) < outcome.count:
-        text += f" A random sample of {len(at):,} of {outcome.count:,} graphs is drawn."
     figures: list[FigureBlock] = []
     missing: list[Block] = []
-    hows: tuple[Literal["mds", "tsne"], ...] = ("mds", "tsne")
-    for how in hows:
+    most: dict[Literal["mds", "tsne"], int] = {"mds": MOST_POINTS, "tsne": MOST_NEIGHBOURS}
+    for how, room in most.items():
         title, caption = _SKETCH[how]
+        at = sample(result, outcome.count, room)
+        D, labels = outcome.distances[np.ix_(at, at)], outcome.labels[at]
         try:
             points = embedding_2d(D, how, seed=result.seed % 2**32)
         except (ImportError, ValueError) as error:
             missing.append(Paragraph(f"{title} is left out: {error}."))
             continue
-        off = np.triu_indices(len(D), 1)
-        apart = np.linalg.norm(points[off[0]] - points[off[1]], axis=1)
-        agrees = rank_correlation(apart, D[off])
+        some = sample(result, len(at), MOST_COMPARED)
+        off = np.triu_indices(len(some), 1)
+        apart = np.linalg.norm(points[some][off[0]] - points[some][off[1]], axis=1)
+        agrees = rank_correlation(apart, D[np.ix_(some, some)][off])
         if agrees is not None:
             caption += f"; rank correlation of its distances with the real ones {agrees:.2f}"
+        if len(at) < outcome.count:
+            caption += f"; a random sample of {len(at):,} of {outcome.count:,} graphs is drawn"
         svg = plots.svg(scatter(points, labels), f"{title}: {len(at)} graphs. {caption}.")
         figures.append(FigureBlock(title, svg, f"{caption}."))
     return [Section(PICTURE, [Paragraph(text), Gallery(figures), *missing])]
 
 
-def sample(result: RunResult, count: int) -> NDArray[np.intp]:
-    """Return all graphs, or `MOST_POINTS` of them at random where there are more."""
-    if count <= MOST_POINTS:
+def sample(result: RunResult, count: int, most: int = MOST_POINTS) -> NDArray[np.intp]:
+    """Return all graphs, or ``most`` of them at random where there are more."""
+    if count <= most:
         return np.arange(count)
-    chosen = generator(result.seed, "picture").choice(count, MOST_POINTS, replace=False)
+    chosen = generator(result.seed, "picture").choice(count, most, replace=False)
     return np.sort(chosen)
 
 
@@ -101,10 +108,11 @@ def group_means(distances: Array, groups: Integers) -> tuple[Integers, Array]:
     ``nan`` where there are no two, as within a group of one graph.
     """
     names, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    member = np.eye(len(names))[place]
+    at = np.arange(len(place))
+    member = csr_array((np.ones(len(place)), (place, at)), shape=(len(names), len(place)))
     # A graph's distance to itself is 0: it adds nothing to the sums, and is not counted.
     pairs = np.outer(counts, counts) - np.diag(counts)
-    sums = member.T @ distances @ member
+    sums = member @ (member @ distances).T
     return names, np.divide(sums, pairs, out=np.full(sums.shape, np.nan), where=pairs > 0)
 
 
@@ -136,9 +144,21 @@ def _about(result: RunResult, outcome: Outcome) -> str:
     return f"{text}{known:,} of {outcome.count:,} graphs have a label."
 
 
+def _needed(partial: Array) -> str:
+    """Return how few of the pairs were needed."""
+    off = np.triu_indices(len(partial), 1)
+    solved, pairs = int(np.count_nonzero(~np.isnan(partial[off]))), len(off[0])
+    text = f"Of {counted(pairs, 'pair')} of graphs, {solved:,} were solved "
+    text += f"({100.0 * solved / pairs:.1f} %; pairs=needed): those that what is learned below, "
+    text += "and every client's nearest graphs, depend on. Of the others it is known that they "
+    text += "are too far apart to matter (the array bounds says how far at least). Answers are "
+    text += "the same as from all pairs. The heat map, pictures and means by class need all "
+    return f"{text}pairs: set pairs=all."
+
+
 def _with_sizes(result: RunResult, outcome: Outcome, D: Array) -> str:
     """Return how far the distances say no more than the public numbers of nodes do."""
-    at = sample(result, outcome.count)
+    at = sample(result, outcome.count, MOST_COMPARED)
     off = np.triu_indices(len(at), 1)
     sizes = outcome.sizes[at]
     gaps = np.abs(sizes[off[0]] - sizes[off[1]]).astype(np.float64)
@@ -194,14 +214,21 @@ def _by_owner(outcome: Outcome, D: Array) -> list[Block]:
     names, means = group_means(D, outcome.owner)
     if len(names) < 2:
         return []
-    rows: list[list[object]] = []
-    for k, client in enumerate(names.tolist()):
-        mine = outcome.owner == client
-        cells = _dashes([float(means[k, k]), _mean(D[np.ix_(mine, ~mine)])])
-        size = float(outcome.sizes[mine].mean())
-        rows.append([outcome.client_names[client], int(mine.sum()), size, *cells])
-    headers = ["owner", "graphs", "nodes, mean", "to its own", "to others'"]
-    return [Table(headers, rows, "Mean distance of an owner's graphs, to its own and to others'.")]
+    _, place, graphs = np.unique(outcome.owner, return_inverse=True, return_counts=True)
+    nodes = np.bincount(place, weights=outcome.sizes) / graphs
+    # Of two owners all pairs are counted in the means, of one no graph with itself.
+    within = np.nan_to_num(np.diagonal(means)) * graphs * (graphs - 1)
+    others = (np.bincount(place, weights=D.sum(axis=1)) - within) / (graphs * (len(D) - graphs))
+    columns: dict[str, Sequence[object]] = {
+        "owner": [outcome.client_names[client] for client in names.tolist()],
+        "graphs": graphs.tolist(),
+        "nodes, mean": nodes.tolist(),
+        "to its own": _dashes(np.diagonal(means).tolist()),
+        "to others'": others.tolist(),
+    }
+    caption = "Mean distance of an owner's graphs, to its own and to others'."
+    ends = ("furthest from others'", "nearest to them")
+    return [table_of(columns, shown(others), caption, ends, "graphs.csv, by graph", "owners")]
 
 
 def _mean(values: Array) -> float:

@@ -21,6 +21,7 @@ from apps.common.results import RunResult
 from apps.pages.page import Block, Heading, Notice, Paragraph, Section, Table
 from apps.pages.wording import counted, number
 
+from ..downstream.tasks import OUTLIER_NEIGHBOUR
 from .distances import rank_correlation
 from .outcome import Array, Integers, Outcome, numbers_of
 from .pictures import NAMED_CLASSES
@@ -46,7 +47,7 @@ class Score:
 
 def learning_section(result: RunResult, outcome: Outcome | None) -> list[Section]:
     """Return accuracies with their controls, clusters and anomalies; nothing where none is."""
-    if outcome is None or outcome.distances is None:
+    if outcome is None or outcome.solved is None:
         return []
     blocks: list[Block] = []
     found = scores(result, outcome)
@@ -57,7 +58,11 @@ def learning_section(result: RunResult, outcome: Outcome | None) -> list[Section
         blocks.append(Paragraph(text))
     else:
         blocks.append(Paragraph("No classifier was asked for, or none could be trained."))
-    blocks += [*_clusters(result, outcome), *_anomalies(outcome)]
+    blocks += _clusters(result, outcome)
+    mean, fifth = "The mean distance of a graph to the others", "A graph's distance to its "
+    fifth += f"nearest graph number {OUTLIER_NEIGHBOUR}"
+    blocks += _farthest(outcome, outcome.anomaly, "Anomalies", mean)
+    blocks += _farthest(outcome, outcome.outliers, "Outliers", fifth)
     return [Section(LEARNING, blocks)]
 
 
@@ -183,9 +188,8 @@ def _contents(outcome: Outcome, name: str, groups: Integers) -> Table:
     return Table(headers, rows, f"The clusters of {name}, with their graphs in all and by class.")
 
 
-def _anomalies(outcome: Outcome) -> list[Block]:
-    """Return the graphs that are farthest from the others."""
-    score = outcome.anomaly
+def _farthest(outcome: Outcome, score: Array | None, title: str, meaning: str) -> list[Block]:
+    """Return the graphs that are farthest from others by a score; nothing where there is none."""
     if score is None:
         return []
     order = np.argsort(-score, kind="stable")[:MOST_ANOMALOUS].tolist()
@@ -202,7 +206,7 @@ def _anomalies(outcome: Outcome) -> list[Block]:
         ]
         for k in order
     ]
-    text = f"The mean distance of a graph to the others; its median is {number(median)}."
+    text = f"{meaning}; its median is {number(median)}."
     sizes = outcome.sizes.astype(np.float64)
     middle = np.abs(sizes - np.median(sizes))
     found = rank_correlation(score, middle)
@@ -211,7 +215,7 @@ def _anomalies(outcome: Outcome) -> list[Block]:
         text += f"{found:.2f}."
     headers = ["graph", "owner", "nodes", "label", "score", "times the median"]
     caption = "The most anomalous graphs: an order to look at them in, not a test."
-    return [Heading("Anomalies"), Paragraph(text), Table(headers, rows, caption)]
+    return [Heading(title), Paragraph(text), Table(headers, rows, caption)]
 
 
 def _classifier(name: str) -> str:

@@ -22,9 +22,11 @@ NEIGHBOURS = 3
 def named_graphs(result: RunResult) -> NamedGraphs:
     """Return ``neighbours``, where distances are known."""
     outcome = Outcome.of(result)
-    if outcome is None or outcome.distances is None:
+    if outcome is None:
         return {}
-    return {"neighbours": partial(_neighbours, outcome, outcome.distances)}
+    # The nearest graphs are solved also where not all pairs are.
+    found = outcome.solved
+    return {} if found is None else {"neighbours": partial(_neighbours, outcome, found)}
 
 
 def main_table(result: RunResult) -> NamedTable | None:

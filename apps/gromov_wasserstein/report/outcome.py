@@ -3,8 +3,10 @@
 Of N graphs, in the order of the run's arrays:
 
     owner, sizes, labels  (N,)     the client, the number of nodes, the class (-1 unknown)
-    distances             (N, N)   None where the run ended before they were there
-    anomaly               (N,)     None where it was not asked for
+    distances             (N, N)   None where the run ended before they were there, or not all
+                                   pairs were needed
+    partial               (N, N)   then those that were, and not-a-number elsewhere; else None
+    anomaly, outliers     (N,)     None where it was not asked for
     clusters              (N,)     by the name of the method
 
 A graph is called by its owner and its number among the owner's graphs, from 1 as in their file.
@@ -38,9 +40,16 @@ class Outcome:
     sizes: Integers
     labels: Integers
     distances: Array | None
+    partial: Array | None
     anomaly: Array | None
+    outliers: Array | None
     clusters: Mapping[str, Integers]
     client_names: Sequence[str]
+
+    @property
+    def solved(self) -> Array | None:
+        """(N, N), the distances that there are; not-a-number where a pair was not needed."""
+        return self.partial if self.distances is None else self.distances
 
     @classmethod
     def of(cls, result: RunResult) -> Outcome | None:
@@ -63,7 +72,9 @@ class Outcome:
             sizes,
             labels,
             _distances(arrays.get("distances"), count),
+            _partial(arrays, count),
             _reals(arrays.get("anomaly"), count),
+            _reals(arrays.get("outliers"), count),
             {name: kept for name, kept in found.items() if kept is not None and kept.size == count},
             _client_names(result, int(owner.max()) + 1),
         )
@@ -132,6 +143,15 @@ def _distances(array: Any, count: int) -> Array | None:
         return checked_distances(found)
     except ValueError:
         return None
+
+
+def _partial(arrays: Mapping[str, Any], count: int) -> Array | None:
+    found, bounds = (np.asarray(arrays.get(name, ())) for name in ("distances", "bounds"))
+    if found.shape != (count, count) or bounds.shape != (count, count) or not count:
+        return None
+    if found.dtype.kind != "f" or not np.isnan(found).any():
+        return None
+    return found.astype(np.float64)
 
 
 def _client_names(result: RunResult, least: int) -> list[str]:

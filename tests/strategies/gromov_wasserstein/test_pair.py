@@ -331,3 +331,24 @@ def test_alpha_outside_its_range_is_refused(alpha):
     c = np.array([[0.0, 1.0], [1.0, 0.0]])
     with pytest.raises(ValueError, match="alpha="):
         fused_gromov_wasserstein(c, c, c, alpha=alpha)
+
+
+def test_the_solver_alone_is_pot_s_and_leaves_pot_whole():
+    """In a new process: here POT is loaded already."""
+    code = """
+import sys
+import numpy as np
+from strategies.gromov_wasserstein.simplex import transport
+rng = np.random.default_rng(0)
+p, costs = np.full(5, 0.2), rng.random((5, 5))
+plan = transport(p, p, costs)
+assert not {"ot", "torch", "sklearn"} & set(sys.modules)
+import ot
+assert np.array_equal(plan, ot.emd(p, p, costs))
+x, y = rng.random(5), rng.random(5)
+found = ot.emd2_1d(x, y, metric="cityblock")
+assert abs(found - np.abs(np.sort(x) - np.sort(y)).mean()) < 1e-12
+print("whole")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "whole\n", done.stderr

@@ -199,7 +199,11 @@ if __name__ == "__main__":
     generator = np.random.default_rng(0)
     clouds = [generator.normal(size=(25, 3)) for _ in range(80)]
     gw_pairwise.pairwise(
-        [cdist(x, x) for x in clouds], workers=2, checkpoint=Path(sys.argv[1]), on_progress=report
+        [cdist(x, x) for x in clouds],
+        workers=2,
+        checkpoint=Path(sys.argv[1]),
+        on_progress=report,
+        solver="pot",  # the slow one: there is time to kill it
     )
 """
 
@@ -236,9 +240,9 @@ def test_a_killed_run_leaves_no_process_and_resumes_where_it_was(tmp_path, solve
     assert 0 < saved < 3160
     generator = np.random.default_rng(0)
     matrices = [cdist(x, x) for x in (generator.normal(size=(25, 3)) for _ in range(80))]
-    found = pairwise(matrices, workers=1, checkpoint=path)
+    found = pairwise(matrices, workers=1, checkpoint=path, solver="pot")
     assert sum(solved) == 3160 - saved
-    some = pairwise(matrices[:6], workers=1)
+    some = pairwise(matrices[:6], workers=1, solver="pot")
     assert (found[:6, :6] == some).all()
 
 

@@ -11,9 +11,9 @@ pytest.importorskip("torch_geometric")
 pytest.importorskip("ot")
 
 from apps.common.tables import DataError
-from apps.experiments.figures import figure
 from apps.gromov_wasserstein import paper
 from apps.gromov_wasserstein.config import GromovWassersteinConfig
+from tests.apps.experiments.making import make
 
 
 def test_every_table_and_figure_has_a_command():
@@ -33,4 +33,4 @@ def test_without_data_the_error_names_the_variable(tmp_path, monkeypatch, consol
     monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
     for name in ("fig3", "fig11", "table1", "private"):
         with pytest.raises(DataError, match="TRELLIS_DATA"):
-            figure("gromov-wasserstein", name)(tmp_path, console)
+            make("gromov-wasserstein", name, tmp_path, console)

@@ -119,7 +119,8 @@ def test_many_graphs_are_drawn_in_blocks_and_written_whole(tmp_path, drawn, monk
     result = changed(without(run(), "spectral-clusters"), distances=D, labels=labels, **few)
     html = page(result, tmp_path)
     assert "310 graphs are drawn in 130 x 130 blocks" in html
-    assert "A random sample of 40 of 310 graphs is drawn" in html
+    assert "a random sample of 40 of 310 graphs is drawn" in html
+    assert "a random sample of 120 of 310 graphs is drawn" in html  # of t-SNE
     assert "to others" in next(iter(table(result, DISTANCES, "within it").values()))
     assert len(html) < 1_000_000
     path = report.export_graphs(result, tmp_path)[0]
