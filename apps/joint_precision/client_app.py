@@ -23,7 +23,7 @@ from apps.common.node import Node
 from apps.common.private.personal import personal
 from apps.common.release import noise_of
 from apps.common.seeds import generator
-from apps.common.tables import require_variation
+from apps.common.tables import Table, require_variation
 from privacy.accounting.budget import Policy, PrivacyRefused
 from privacy.secagg.client import register
 from strategies.core import wire
@@ -37,12 +37,21 @@ from strategies.joint_precision.messages import (
 
 from .config import JointPrecisionConfig
 from .data import client_table
+from .large.client import (
+    keep_blocks,
+    kept_blocks,
+    screened_table,
+    solve_alone_streamed,
+    table_blocks,
+)
 from .private.client import learning_part, own_result, summands
-from .problem import LocalProblem
+from .problem import LocalProblem, step_of
 from .release import Correlation, release_correlation, subsample_correlation
 from .solver import solve_alone
 
 app = ClientApp()
+
+_STREAMED = "streamed"
 
 # With release = "sum": the one noisy sum, and what a device makes of its result.
 register(app, summands)
@@ -61,7 +70,15 @@ def train(message: Message, context: Context) -> Message:
     return Message(content, reply_to=message)
 
 
-@enrolment(app, opening=train)
+def _first_round(message: Message, context: Context) -> Message:
+    """Answer the first round's question with enrolment, where that is soon done."""
+    if _STREAMED in context.state:
+        # The cut of the round is this client's own, and leaves less to be kept and told.
+        raise ValueError("very many variables: to be asked again in the round")
+    return train(message, context)
+
+
+@enrolment(app, opening=_first_round)
 def enrol(message: Message, context: Context) -> Message:
     """Tell who this client is: name, number of samples, names of the variables.
 
@@ -76,7 +93,9 @@ def enrol(message: Message, context: Context) -> Message:
         if len(held) and node.data_path is not None and config.privacy != "sound":
             # What is constant now has no correlation.
             require_variation(replace(table, source=f"{table.source} without its held-out rows"))
-    if config.method != "pooled" and not config.sums:
+    if config.streams(len(table.columns)):
+        context.state[_STREAMED] = ConfigRecord({"variables": len(table.columns)})
+    elif config.method != "pooled" and not config.sums:
         # While the data is at hand: no later message needs to read it.
         release_correlation(config, seed, node, table, policy).keep(context.state)
     return introduction(message, node, int(table.values.shape[0]), table.columns)
@@ -84,14 +103,18 @@ def enrol(message: Message, context: Context) -> Message:
 
 def _screen(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:
     """Return the entries of S that may connect two variables."""
-    known = _correlation(config, context)
     cut = float(asked.config_records["order"]["cut"])  # type: ignore[arg-type]
+    if (table := _streamed(config, context)) is not None:
+        return screened_table(config, table, cut)
+    known = _correlation(config, context)
     reply = screening_reply(known.matrix, cut, known.smallest, config.wire)
     return _with_releases(reply, known)
 
 
 def _step(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:
     """Return Omega (14) and this client's terms of the certificate."""
+    if _STREAMED in context.state or _streamed(config, context) is not None:
+        return _step_on_blocks(config, asked, context)
     known = _correlation(config, context)
     began = time.perf_counter()
     order = read_step_order(asked, len(known.matrix))
@@ -105,10 +128,33 @@ def _step(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> 
     return _with_releases(step_reply(found, config.wire), known)
 
 
+def _step_on_blocks(
+    config: JointPrecisionConfig, asked: RecordDict, context: Context
+) -> RecordDict:
+    """Take a step where S is known on the blocks of the problem only."""
+    began = time.perf_counter()
+    variables = int(context.state.config_records[_STREAMED]["variables"])  # type: ignore[arg-type]
+    order = read_step_order(asked, variables)
+    known = kept_blocks(context.state, order.blocks)
+    if known is None:
+        table = _streamed(config, context)
+        assert table is not None  # it was large a moment ago
+        known = keep_blocks(context.state, order.blocks, *table_blocks(config, table, order.blocks))
+    packed, smallest = known
+    step = step_of(packed, order.blocks, order.psi, order.point, order.ratio, order.certify)
+    omega = clipped(step.omega, order.psi, config.norm_bound)
+    seconds = time.perf_counter() - began
+    found = Stepped(omega, step.loss, step.log_det, smallest, seconds)
+    return step_reply(found, config.wire)
+
+
 def _solve_alone(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:
     """Return this client's own matrices at every point of the path."""
-    known = _correlation(config, context)
     points = wire.arrays(asked["arrays"])["points"]
+    if (table := _streamed(config, context)) is not None:
+        found = solve_alone_streamed(config, table, points[:, 0])
+        return RecordDict({"arrays": wire.record(found)})
+    known = _correlation(config, context)
     psi, omega, losses, gaps = solve_alone(config, known.matrix, points[:, 0])
     arrays = {
         "psi": psi,
@@ -163,6 +209,19 @@ def _correlation(config: JointPrecisionConfig, context: Context) -> Correlation:
     known = release_correlation(config, seed, node, table, policy)
     known.keep(context.state)
     return known
+
+
+def _streamed(config: JointPrecisionConfig, context: Context) -> Table | None:
+    """Return the samples where they have so many variables that S is never held, else None."""
+    if not config.may_stream or "statistic" in context.state:
+        return None
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    _permitted(config, node, context)
+    table, _ = learning_part(config, seed, node, client_table(config, seed, node))
+    if not config.streams(len(table.columns)):
+        return None
+    context.state[_STREAMED] = ConfigRecord({"variables": len(table.columns)})
+    return table
 
 
 def _subsample(config: JointPrecisionConfig, context: Context, replicate: int) -> Correlation:

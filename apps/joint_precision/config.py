@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Self
 from apps.common.settings import ConfigError, Scalar, StudyConfig
 
 JOINT_METHODS = ("group", "fused")
+# Of more variables no client holds a correlation matrix: its entries go by, see `large`.
+STREAM_FROM = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +168,18 @@ class JointPrecisionConfig(StudyConfig):
         first = first if self.is_auto("lambda1") else self.lambda1
         second = 0.75 * first if self.is_auto("lambda2") else self.lambda2
         return replace(self, lambda1=first, lambda2=second)
+
+    @property
+    def may_stream(self) -> bool:
+        """Whether correlations of very many variables need not be held all at once."""
+        if self.privacy == "sound" or not self.screening or self.subsamples:
+            return False
+        joint = self.method in JOINT_METHODS and not self.exchanges_once
+        return joint or self.method == "glasso"
+
+    def streams(self, variables: int) -> bool:
+        """Whether those of so many variables are not."""
+        return self.may_stream and variables > STREAM_FROM
 
     @property
     def _may_exchange_once(self) -> bool:

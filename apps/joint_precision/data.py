@@ -30,7 +30,14 @@ from numpy.typing import NDArray
 
 from apps.common.node import Node
 from apps.common.seeds import generator
-from apps.common.tables import DataError, Table, read_table, read_tolerantly, require_variation
+from apps.common.tables import (
+    DataError,
+    Table,
+    numbered,
+    read_table,
+    read_tolerantly,
+    require_variation,
+)
 from privacy.numerics import ndtr, rankdata
 
 from .config import JointPrecisionConfig
@@ -89,9 +96,7 @@ def synthetic_table(config: JointPrecisionConfig, seed: int, partition: int) -> 
     latent = gaussian_samples(covariance, count, generator(seed, "samples", partition))
     if config.margins == "nonparanormal":
         latent = bent(latent, generator(seed, "margins", partition))
-    width = len(str(config.variables))
-    names = tuple(f"v{i + 1:0{width}d}" for i in range(config.variables))
-    return Table(latent, names, f"synthetic client {partition + 1}")
+    return Table(latent, numbered("v", config.variables), f"synthetic client {partition + 1}")
 
 
 def client_table(config: JointPrecisionConfig, seed: int, node: Node) -> Table:

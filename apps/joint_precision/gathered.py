@@ -59,10 +59,10 @@ def _by_path(config: JointPrecisionConfig) -> dict[str, Any]:
 
 
 def _check_matrices(points: int, client: Client, arrays: Arrays) -> None:
-    p = len(client.variables)
+    size = _own_blocks(client, arrays).size
     shapes = {
-        "psi": (points, p * (p + 1) // 2),
-        "omega": (points, p * (p + 1) // 2),
+        "psi": (points, size),
+        "omega": (points, size),
         "losses": (points,),
         "gaps": (points,),
         "smallest": (),
@@ -76,15 +76,26 @@ def _check_matrices(points: int, client: Client, arrays: Arrays) -> None:
             raise BadReply(f"{name} is {arrays[name].dtype} of shape {arrays[name].shape}")
 
 
+def _own_blocks(client: Client, arrays: Arrays) -> Blocks:
+    """Return how a client packs its matrices: as one block, or by the labels it sends."""
+    p = len(client.variables)
+    if "labels" not in arrays:
+        return Blocks.whole(p)
+    labels = arrays["labels"]
+    if labels.shape != (p,) or labels.dtype != np.int32:
+        raise BadReply(f"labels is {labels.dtype} of shape {labels.shape}")
+    return Blocks.of(labels)
+
+
 def _check_data(client: Client, arrays: Arrays) -> None:
     if "data" not in arrays:
         raise BadReply("data is missing")
     wire.check_reals(arrays["data"], "data", (client.count, len(client.variables)))
 
 
-def _empty(points: Matrix, clients: Sequence[Client]) -> PathSolution:
-    """Return a solution in which nobody has an edge."""
-    blocks = Blocks.whole(len(clients[0].variables))
+def _empty(points: Matrix, clients: Sequence[Client], blocks: Blocks | None = None) -> PathSolution:
+    """Return a solution in which nobody has an edge, on one block or on these."""
+    blocks = Blocks.whole(len(clients[0].variables)) if blocks is None else blocks
     psi = np.zeros((len(points), len(clients), blocks.size))
     psi[..., blocks.diagonal] = 1.0
     unknown = np.full((len(points), len(clients)), np.nan)
@@ -95,11 +106,14 @@ def _stack(
     points: Matrix, clients: Sequence[Client], gathered: Mapping[int, Arrays]
 ) -> PathSolution:
     """Return the matrices that clients learned alone; one that never answered has none."""
-    solution = _empty(points, clients)
+    own = {client: _own_blocks(clients[client], arrays) for client, arrays in gathered.items()}
+    common = Blocks.joined(list(own.values()))
+    solution = _empty(points, clients, common)
     smallest = np.full(len(clients), np.nan)
     gaps = [arrays["gaps"] for arrays in gathered.values()]
     for client, arrays in gathered.items():
-        solution.psi[:, client], solution.omega[:, client] = arrays["psi"], arrays["omega"]
+        solution.psi[:, client] = common.repacked(arrays["psi"], own[client])
+        solution.omega[:, client] = common.repacked(arrays["omega"], own[client])
         solution.losses[:, client] = arrays["losses"]
         smallest[client] = arrays["smallest"]
     # The problems are apart, and each is solved to its own gap: the worst is what is known of all.

@@ -28,15 +28,7 @@ def fill(
     """Put the matrices, the path and the headline numbers into the result."""
     solution = strategy.solution()
     present = strategy.answered > 0
-    counts = np.array([client.count for client in strategy.clients], dtype=np.float64)
-    ebic = extended_bic(
-        solution.losses[:, present],
-        solution.edges()[:, present],
-        counts[present],
-        solution.blocks.variables,
-        config.gamma,
-    )
-    chosen = _choose(config, solution, ebic)
+    ebic, chosen = _chosen(config, strategy, solution)
     sparse = solution.blocks.unpack(solution.psi[chosen])
     result.arrays = {
         "precision": solution.blocks.unpack(solution.omega[chosen]),
@@ -47,20 +39,7 @@ def fill(
         "answered": strategy.answered,
     }
     support = solution.upper_support()
-    edges = support[chosen]
-    result.headline = {
-        "rounds": float(len(strategy.progress.rows)),
-        "gap": float(solution.gaps[chosen]),
-        "edges": float(np.mean(np.count_nonzero(edges[present], axis=1))),
-        "common-edges": float(np.count_nonzero(np.all(edges[present], axis=0))),
-        "lambda1": float(solution.lambdas[chosen, 0]),
-    }
-    if config.method not in ("glasso", "clime"):  # which know no other client
-        result.headline["lambda2"] = float(solution.lambdas[chosen, 1])
-    if np.isfinite(ebic[chosen]):
-        result.headline["ebic"] = float(ebic[chosen])
-    if result.ledger.get("epsilon"):
-        result.headline["epsilon"] = float(result.ledger["epsilon"])
+    result.headline = _headline(result, config, strategy, support[chosen][present])
     if config.path:
         result.arrays |= _path_arrays(solution, ebic, chosen, support)
     if truth is not None:
@@ -68,6 +47,69 @@ def fill(
         result.headline |= graph_scores(sparse, truth.precision)
         if config.path:
             _score_path(result, support, truth)
+
+
+def fill_packed(
+    result: RunResult, config: JointPrecisionConfig, strategy: JointPrecision | GatheredPrecision
+) -> None:
+    """Put in the matrices of very many variables, as `Blocks` packs them, and headline numbers."""
+    solution = strategy.solution()
+    ebic, chosen = _chosen(config, strategy, solution)
+    psi = solution.psi[chosen]
+    result.arrays = {
+        "packed_precision": solution.omega[chosen],
+        "packed_sparse": psi,
+        "smallest_eigenvalue": solution.smallest,
+        "blocks": solution.blocks.labels,
+        "answered": strategy.answered,
+    }
+    edges = psi[:, solution.blocks.off_diagonal] != 0.0
+    result.headline = _headline(result, config, strategy, edges[strategy.answered > 0])
+    if config.path:
+        result.arrays |= _path_arrays(solution, ebic, chosen)
+
+
+def _chosen(
+    config: JointPrecisionConfig,
+    strategy: JointPrecision | GatheredPrecision,
+    solution: PathSolution,
+) -> tuple[Matrix, int]:
+    """Return the extended BIC of every point of the path, and the point to keep."""
+    present = strategy.answered > 0
+    counts = np.array([client.count for client in strategy.clients], dtype=np.float64)
+    ebic = extended_bic(
+        solution.losses[:, present],
+        solution.edges()[:, present],
+        counts[present],
+        solution.blocks.variables,
+        config.gamma,
+    )
+    return ebic, _choose(config, solution, ebic)
+
+
+def _headline(
+    result: RunResult,
+    config: JointPrecisionConfig,
+    strategy: JointPrecision | GatheredPrecision,
+    edges: NDArray[np.bool_],
+) -> dict[str, float]:
+    """Return the headline numbers, ``edges`` (clients that answered, pairs) of the chosen point."""
+    solution = strategy.solution()
+    ebic, chosen = _chosen(config, strategy, solution)
+    headline = {
+        "rounds": float(len(strategy.progress.rows)),
+        "gap": float(solution.gaps[chosen]),
+        "edges": float(np.mean(np.count_nonzero(edges, axis=1))),
+        "common-edges": float(np.count_nonzero(np.all(edges, axis=0))),
+        "lambda1": float(solution.lambdas[chosen, 0]),
+    }
+    if config.method not in ("glasso", "clime"):  # which know no other client
+        headline["lambda2"] = float(solution.lambdas[chosen, 1])
+    if np.isfinite(ebic[chosen]):
+        headline["ebic"] = float(ebic[chosen])
+    if result.ledger.get("epsilon"):
+        headline["epsilon"] = float(result.ledger["epsilon"])
+    return headline
 
 
 def graph_scores(sparse: Matrix, truth: Matrix) -> dict[str, float]:
@@ -90,7 +132,7 @@ def _choose(config: JointPrecisionConfig, solution: PathSolution, ebic: Matrix) 
 
 
 def _path_arrays(
-    solution: PathSolution, ebic: Matrix, chosen: int, support: NDArray[np.bool_]
+    solution: PathSolution, ebic: Matrix, chosen: int, support: NDArray[np.bool_] | None = None
 ) -> dict[str, NDArray[np.generic]]:
     arrays: dict[str, NDArray[np.generic]] = {
         "path_lambda1": solution.lambdas[:, 0],
@@ -99,8 +141,9 @@ def _path_arrays(
         "path_edges": solution.edges(),
         "path_ebic": ebic,
         "path_chosen": np.array(chosen),
-        "path_support": np.packbits(support, axis=-1),
     }
+    if support is not None:
+        arrays["path_support"] = np.packbits(support, axis=-1)
     if solution.instability is not None:
         arrays["path_instability"] = solution.instability
     return arrays

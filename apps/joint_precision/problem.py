@@ -9,11 +9,17 @@ S - r T = V diag(D) V' the solution is V diag(f(D)) V', f the positive root of 1
 Who knows T, r and Omega knows S = Omega^-1 - r (Omega - T): see `recover_correlation`.
 
 Shapes: S (p, p) with unit diagonal; what travels is packed (m,) by `Blocks`.
+
+Memory of a step with one block, in matrices of p^2 doubles: S 1, Psi and T packed 1, S - r T 1 (the
+eigenvectors are written over it), LAPACK's workspace 2: 5 in all, where Omega is written when the
+workspace is free again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +47,7 @@ class LocalProblem:
 
     def __init__(self, correlation: Matrix, blocks: Blocks) -> None:
         self.blocks = blocks
-        self.parts = [correlation[np.ix_(group, group)] for group in blocks.members]
+        self.parts = blocks.cut(correlation)
 
     @classmethod
     def packed(cls, correlation: Vector, blocks: Blocks) -> LocalProblem:
@@ -60,27 +66,48 @@ class LocalProblem:
         # A variable by itself has S = Psi = 1: loss 1 and log det 0.
         loss, log_det = float(self.blocks.alone.size), 0.0
         for number, s in enumerate(self.parts):
-            target = self.blocks.block(point, number)
             if certify:
-                psi_block = self.blocks.block(psi, number)
-                loss += smooth_loss(psi_block, s)
-                log_det += log_determinant(s + ratio * (psi_block - target))
-            solution = omega_update(s - ratio * target, ratio)
+                block_loss, block_log_det = self._terms(number, s, psi, point, ratio)
+                loss += block_loss
+                log_det += block_log_det
+            shifted = partial(self._shifted, number, s, point, ratio)
             start, stop = self.blocks.starts[number : number + 2]
-            omega[start:stop] = self.blocks.upper(solution, number)
+            omega[start:stop] = self.blocks.upper(
+                omega_update(shifted(), ratio, again=shifted), number
+            )
         if not certify:
             loss, log_det = np.inf, -np.inf
         return LocalStep(omega, loss, log_det)
 
+    def _shifted(self, number: int, s: Matrix, point: Vector, ratio: float) -> Matrix:
+        """Return S - r T of one block."""
+        target = self.blocks.block(point, number)
+        target *= ratio
+        return np.subtract(s, target, out=target)
 
-def omega_update(matrix: Matrix, ratio: float) -> Matrix:
-    """Return (14): the solution of Omega^-1 - r Omega = ``matrix`` (which is overwritten)."""
-    d, vectors = symmetric_eigen(matrix, overwrite=True)
+    def _terms(
+        self, number: int, s: Matrix, psi: Vector, point: Vector, ratio: float
+    ) -> tuple[float, float]:
+        """Return one block's terms of the certificate."""
+        matrix = self.blocks.block(psi, number)
+        loss = smooth_loss(matrix, s)
+        matrix -= self.blocks.block(point, number)
+        matrix *= ratio
+        matrix += s
+        return loss, log_determinant(matrix, overwrite=True)
+
+
+def omega_update(matrix: Matrix, ratio: float, again: Callable[[], Matrix] | None = None) -> Matrix:
+    """Return (14): the solution of Omega^-1 - r Omega = ``matrix`` (which is overwritten).
+
+    ``again`` makes the matrix once more, see `symmetric_eigen`.
+    """
+    d, vectors = symmetric_eigen(matrix, overwrite=True, again=again)
     root = np.sqrt(d * d + 4.0 * ratio)
     # Two forms of one formula, each without cancellation where it is used.
     f = np.where(d > 0.0, 2.0 / (root + np.abs(d)), (root - d) / (2.0 * ratio))
-    half = vectors * np.sqrt(f)
-    return half @ half.T
+    vectors *= np.sqrt(f)
+    return vectors @ vectors.T
 
 
 def smooth_loss(omega: Matrix, correlation: Matrix) -> float:
@@ -88,10 +115,11 @@ def smooth_loss(omega: Matrix, correlation: Matrix) -> float:
     return float(np.vdot(omega, correlation)) - log_determinant(omega)
 
 
-def log_determinant(matrix: Matrix) -> float:
+def log_determinant(matrix: Matrix, overwrite: bool = False) -> float:
     """Return log det of a symmetric matrix; -infinite where it is not positive definite."""
     try:
-        factor = cholesky(matrix)
+        # A symmetric matrix is its own transpose, which is in the order that LAPACK wants.
+        factor = cholesky(matrix.T, overwrite=overwrite)
     except LinAlgError:
         return -np.inf
     return 2.0 * float(np.sum(np.log(np.diagonal(factor))))

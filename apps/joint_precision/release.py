@@ -48,6 +48,7 @@ from apps.common.release import Release, Statistic, noise_of
 from apps.common.tables import DataError, Table
 from privacy.accounting.budget import Policy
 from privacy.mechanisms.gaussian import gaussian_sigma
+from strategies.joint_precision.blocks import above_diagonal, mirror
 
 from .config import JointPrecisionConfig
 from .correlation import correlation, correlation_from_tau, to_positive_semidefinite
@@ -269,14 +270,16 @@ def _positive(
 
 
 def _triangle(matrix: Matrix) -> NDArray[np.float64]:
-    return matrix[np.triu_indices(len(matrix), 1)]
+    return above_diagonal(matrix)
 
 
 def _symmetric(triangle: NDArray[np.float64]) -> Matrix:
     """Return the matrix with this upper triangle and a unit diagonal."""
     p = (1 + math.isqrt(1 + 8 * triangle.size)) // 2
-    matrix = np.zeros((p, p))
-    matrix[np.triu_indices(p, 1)] = triangle
-    matrix += matrix.T
-    np.fill_diagonal(matrix, 1.0)
+    matrix = np.eye(p)
+    start = 0
+    for row in range(p - 1):
+        matrix[row, row + 1 :] = triangle[start : start + p - 1 - row]
+        start += p - 1 - row
+    mirror(matrix)
     return matrix

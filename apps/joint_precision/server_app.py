@@ -23,16 +23,15 @@ from strategies.joint_precision.one_sum import PooledPrecision
 from strategies.joint_precision.rehearsal import Rehearsal
 from strategies.joint_precision.strategy import JointPrecision, PrecisionTask
 
-from .config import JOINT_METHODS, JointPrecisionConfig
+from .config import JOINT_METHODS, STREAM_FROM, JointPrecisionConfig
 from .data import Truth, synthetic_truth
 from .gathered import gathered_strategy, set_path
-from .outcome import fill, graph_scores
+from .outcome import fill, fill_packed, graph_scores
 from .private.concordance import learning_count
 from .private.server import fill_pooled, pooled_strategy
 from .private.server import set_path as set_own_path
 from .problem import step_of
 from .release import exposure, forecast, statement
-from .report.page import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
 
@@ -59,13 +58,18 @@ def main(grid: Grid, context: Context) -> None:
         names = [client.name for client in strategy.clients]
         run.result.ledger = run.ledger.report(names, statement(config))
         truth = _truth(config, run.seed, strategy.clients)
+        large = not isinstance(strategy, PooledPrecision) and config.streams(
+            len(strategy.clients[0].variables)
+        )
         if isinstance(strategy, PooledPrecision):
             fill_pooled(run.result, config, strategy, truth)
+        elif large:
+            fill_packed(run.result, config, strategy)
         else:
             fill(run.result, config, strategy, truth)
-        if not config.at_home:
+        if not config.at_home and not large:
             _deliver(strategy, grid, run.result, joint=config.method not in ("glasso", "clime"))
-    run.write_report(sections, export_graphs)
+    run.write_report()
 
 
 def _deliver(strategy: Strategies, grid: Grid, result: RunResult, *, joint: bool) -> None:
@@ -107,6 +111,7 @@ def build_strategy(
         dtype=config.wire,
         one_exchange=config.exchanges_once,
         chosen_later=chosen_later,
+        stream_from=STREAM_FROM if config.may_stream else 0,
     )
     plan = replace(arguments["plan"], rounds=task.most_rounds())
     rehearsal = Rehearsal(step_of) if config.accelerated or config.exchanges_once else None
@@ -164,7 +169,7 @@ def _truth(config: JointPrecisionConfig, seed: int, clients: Sequence[Client]) -
     """Return the networks behind the clients' data, where that was made by this study."""
     partitions = [client.partition for client in clients]
     # Both are the clients' word: one that lies must not stop the run.
-    known = all(client.synthetic for client in clients)
+    known = all(client.synthetic for client in clients) and not config.streams(config.variables)
     if not known or not all(0 <= partition < config.clients for partition in partitions):
         return None
     whole = _synthetic_truth(config, seed)

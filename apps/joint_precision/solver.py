@@ -45,6 +45,30 @@ class JointSolution:
     rounds: int
 
 
+@dataclass(frozen=True)
+class PackedSolution:
+    """The same with matrices as `Blocks` packs them: ``omega`` and ``psi`` (K, m)."""
+
+    blocks: Blocks
+    omega: Matrix
+    psi: Matrix
+    losses: Vector
+    objective: float
+    gap: float
+    rounds: int
+
+    def dense(self) -> JointSolution:
+        """Return the whole matrices."""
+        return JointSolution(
+            precision=self.blocks.unpack(self.omega),
+            sparse=self.blocks.unpack(self.psi),
+            losses=self.losses,
+            objective=self.objective,
+            gap=self.gap,
+            rounds=self.rounds,
+        )
+
+
 def solve_joint(
     correlations: Matrix,
     lambda1: float,
@@ -103,7 +127,7 @@ def solve_path(
     found = []
     for lambda1, lambda2 in points:
         split.penalise(lambda1, lambda2)
-        found.append(_solve(split, problems, tolerance, rounds))
+        found.append(iterate(split, problems, tolerance, rounds).dense())
     return found
 
 
@@ -141,7 +165,7 @@ def solve_weighted_path(
     found = []
     for lambda_ in lambdas:
         split.penalise(float(lambda_), 0.0)
-        found.append(_solve(split, problems, tolerance, rounds))
+        found.append(iterate(split, problems, tolerance, rounds).dense())
     return found
 
 
@@ -158,9 +182,10 @@ def screened_blocks(
     return Blocks.components(p, rows[linked], columns[linked])
 
 
-def _solve(
+def iterate(
     split: Splitting, problems: Sequence[LocalProblem], tolerance: float, rounds: int
-) -> JointSolution:
+) -> PackedSolution:
+    """Step until the certified gap is at most ``tolerance`` or ``rounds`` are used up."""
     for step in range(1, rounds + 1):
         certify = step == rounds or split.worth_certifying(tolerance)
         steps = [
@@ -173,9 +198,10 @@ def _solve(
         if (tolerance > 0.0 and gap <= tolerance) or step == rounds:
             break
         split.advance(omegas)
-    return JointSolution(
-        precision=split.blocks.unpack(np.array([omegas[i] for i in range(len(problems))])),
-        sparse=split.blocks.unpack(split.psi),
+    return PackedSolution(
+        blocks=split.blocks,
+        omega=np.array([omegas[i] for i in range(len(problems))]),
+        psi=split.psi.copy(),
         losses=losses,
         objective=split.objective(losses),
         gap=gap,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from strategies.core import wire
 from strategies.core.wire import BadReply
 
-from .blocks import Blocks
+from .blocks import Blocks, above_diagonal
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -106,7 +106,7 @@ def read_step_order(content: RecordDict, variables: int) -> StepOrder:
     """Return a client's view of `step_order`."""
     arrays = wire.arrays(content["arrays"])
     blocks = Blocks.of(arrays["labels"]) if "labels" in arrays else Blocks.whole(variables)
-    point = arrays["point"].astype(np.float64)
+    point = arrays["point"].astype(np.float64, copy=False)
     psi = np.zeros(blocks.size)
     psi[np.unpackbits(arrays["support"], count=blocks.size).astype(bool)] = arrays["nonzero"]
     order = content.config_records["order"]
@@ -119,10 +119,17 @@ def read_step_order(content: RecordDict, variables: int) -> StepOrder:
 
 def screening_reply(correlation: Matrix, cut: float, smallest: float, dtype: str) -> RecordDict:
     """Return the entries of a client's S whose size is above ``cut``."""
-    values = correlation[np.triu_indices(len(correlation), 1)]
+    values = above_diagonal(correlation)
     pairs = np.flatnonzero(np.abs(values) > cut)
-    kind = np.int32 if values.size < 2**31 else np.int64
-    arrays = {"pairs": pairs.astype(kind), "correlations": values[pairs].astype(dtype)}
+    return entries_reply(pairs, values[pairs], len(correlation), smallest, dtype)
+
+
+def entries_reply(
+    pairs: NDArray[np.integer], values: Vector, variables: int, smallest: float, dtype: str
+) -> RecordDict:
+    """Return some entries of a client's S, by their places in the upper triangle."""
+    kind = np.int32 if variables * (variables - 1) // 2 < 2**31 else np.int64
+    arrays = {"pairs": pairs.astype(kind), "correlations": values.astype(dtype)}
     metrics = MetricRecord({"smallest-eigenvalue": smallest})
     return RecordDict({"arrays": wire.record(arrays), "metrics": metrics})
 

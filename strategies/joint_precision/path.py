@@ -175,6 +175,15 @@ def pair_index(
     return rows * (2 * variables - rows - 1) // 2 + columns - rows - 1
 
 
+def pair_ends(
+    pairs: NDArray[np.integer], variables: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return rows and columns of places in ``numpy.triu_indices(variables, 1)``."""
+    starts = pair_index(np.arange(variables), np.arange(1, variables + 1), variables)
+    rows = np.searchsorted(starts[: variables - 1], pairs, side="right") - 1
+    return rows, pairs - starts[rows] + rows + 1
+
+
 def path_points(lambda1: float, lambda2: float, largest: float, count: int) -> Matrix:
     """Return (L, 2): ``count`` points falling geometrically from ``largest`` to lambda1.
 

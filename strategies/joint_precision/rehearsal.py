@@ -74,10 +74,8 @@ class Rehearsal:
         rows, columns = (ends[off] for ends in blocks.ends)
         places = pair_index(rows, columns, blocks.variables)
         for client, reply in replies.items():
-            whole = np.zeros(blocks.variables * (blocks.variables - 1) // 2)
-            whole[reply.pairs] = reply.correlations
             packed = np.ones(blocks.size)
-            packed[off] = whole[places]
+            packed[off] = told_at(places, reply.pairs, reply.correlations)
             self.told[client] = packed
 
     def hear_step(self, client: int, omega: Vector, split: Splitting) -> None:
@@ -133,6 +131,18 @@ class Rehearsal:
         by = state["by"].tolist()
         self.told = {client: row.copy() for client, row in zip(by, state["told"], strict=True)}
         self.tries = int(state["tries"])
+
+
+def told_at(
+    places: NDArray[np.integer], pairs: NDArray[np.integer], correlations: Vector
+) -> Vector:
+    """Return the correlations at ``places``, 0 where none was told; ``pairs`` rise."""
+    found = np.zeros(places.size)
+    if pairs.size:
+        where = np.minimum(np.searchsorted(pairs, places), pairs.size - 1)
+        told = pairs[where] == places
+        found[told] = correlations[where[told]]
+    return found
 
 
 def _gap(split: Splitting, found: Mapping[int, Step]) -> float:

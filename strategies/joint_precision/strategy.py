@@ -40,8 +40,9 @@ from strategies.core.exchange import Answers
 from .blocks import Blocks
 from .messages import Screened, Stepped, read_screening, read_step, screening_order, step_order
 from .path import PathProgress, PathSolution, path_points, refuse_unbounded
-from .prox import PENALTIES, connected
+from .prox import PENALTIES
 from .rehearsal import Rehearsal
+from .screening import cut_of, joint_blocks
 from .splitting import Splitting
 
 Vector = NDArray[np.float64]
@@ -71,6 +72,7 @@ class PrecisionTask:
     dtype : of the numbers on the wire
     one_exchange : ask for all of every S_i once, and for nothing more
     chosen_later : whether lambda1 and lambda2 are set when clients have enrolled
+    stream_from : of more variables clients tell large entries only, also for ``fused``; 0 is never
     """
 
     penalty: str
@@ -84,6 +86,7 @@ class PrecisionTask:
     dtype: str = "float64"
     one_exchange: bool = False
     chosen_later: bool = False
+    stream_from: int = 0
 
     def most_rounds(self) -> int:
         """Return how many rounds a run may take in all."""
@@ -110,6 +113,7 @@ class JointPrecision(StudyStrategy[Reply]):
         self.task = task
         self.rehearsal = rehearsal
         self.penalty = PENALTIES[task.penalty]
+        self.streams = False
 
     # --- setting up --------------------------------------------------------------------------
 
@@ -122,6 +126,7 @@ class JointPrecision(StudyStrategy[Reply]):
         self.weights = counts / np.mean(counts)
         refuse_unbounded(clients, self.task.penalty, self.task.lambda1, self.task.lambda2)
         self.screening = self._screens()
+        self.streams = 0 < self.task.stream_from < self.variables
         # To whom more matters than the opening asked for, the screening comes by itself.
         self._opened = {
             client: content
@@ -135,7 +140,10 @@ class JointPrecision(StudyStrategy[Reply]):
         self.losses = np.full(count, np.nan)
         self.gap = np.nan
         self.ended = False
-        self._set_up(Blocks.whole(self.variables), float(np.max(self.weights)))
+        # Until blocks are known everyone is alone: one block of all may not fit into memory.
+        alone = np.arange(self.variables, dtype=np.int32)
+        first = Blocks(alone) if self.screening else Blocks.whole(self.variables)
+        self._set_up(first, float(np.max(self.weights)))
 
     def _screens(self) -> bool:
         return (self.task.screening or self.task.one_exchange) and self.task.subsamples == 0
@@ -150,12 +158,15 @@ class JointPrecision(StudyStrategy[Reply]):
 
     def _cut(self, weight: float) -> float:
         """Return the size below which entries of S_i do not matter."""
-        return self.task.lambda1 / weight if self._is_cut else 0.0
+        if not self._is_cut:
+            return 0.0
+        return cut_of(self.task.penalty, self.task.lambda1) / weight
 
     @property
     def _is_cut(self) -> bool:
         # A fused pair needs all clients' entries once one of them is large.
-        return self.task.penalty == "group" and not self.task.one_exchange
+        told_in_part = self.task.penalty == "group" or self.streams
+        return told_in_part and not self.task.one_exchange
 
     def _set_up(self, blocks: Blocks, largest: float) -> None:
         """Lay out the problem on these blocks, its path starting at ``largest``."""
@@ -224,7 +235,7 @@ class JointPrecision(StudyStrategy[Reply]):
         rehearsal = self.rehearsal
         if not self.task.one_exchange or rehearsal is None or not self.screened:
             return super().gather(grid, server_round)
-        self._asked = {}
+        self._asked = []
         found = rehearsal.steps(self.split, certify=True)
         replies = {
             client: Stepped(step.omega, step.loss, step.log_det, self.smallest[client], 0.0)
@@ -305,18 +316,19 @@ class JointPrecision(StudyStrategy[Reply]):
 
     def _blocks(self, replies: Mapping[int, Screened]) -> tuple[Blocks, float]:
         """Return the blocks at the smallest penalties, and the largest entry of all w_i S_i."""
-        pairs = np.unique(np.concatenate([reply.pairs for reply in replies.values()]))
-        weighted = np.zeros((len(replies), pairs.size))
-        for row, (client, reply) in enumerate(sorted(replies.items())):
-            place = np.searchsorted(pairs, reply.pairs)
-            weighted[row, place] = self.weights[client] * reply.correlations
-        largest = float(np.max(np.abs(weighted), initial=0.0))
+        present = sorted(replies)
+        told = [(replies[client].pairs, replies[client].correlations) for client in present]
         task = self.task
-        if not task.screening:
-            return Blocks.whole(self.variables), largest
-        linked = pairs[connected(weighted, self.penalty, task.lambda1, task.lambda2)]
-        rows, columns = np.triu_indices(self.variables, 1)
-        return Blocks.components(self.variables, rows[linked], columns[linked]), largest
+        blocks, largest = joint_blocks(
+            self.variables,
+            told,
+            self.weights[present],
+            self.penalty,
+            task.lambda1,
+            task.lambda2,
+            self._cut(1.0) if task.penalty == "fused" else 0.0,
+        )
+        return (blocks if task.screening else Blocks.whole(self.variables)), largest
 
     def _changes_of_presence(self, replies: Mapping[int, Stepped]) -> list[int]:
         """Count the misses; return who has missed too many rounds, and who is back."""

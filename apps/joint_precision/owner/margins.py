@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 Matrix = NDArray[np.float64]
 
@@ -44,4 +43,6 @@ def from_gaussian(latent: Matrix, known: Matrix) -> Matrix:
 
 
 def _scores(m: int) -> NDArray[np.float64]:
+    from scipy.special import ndtri  # here: a device needs it to predict, not to answer a message
+
     return np.asarray(ndtri((np.arange(m) + 0.5) / m), dtype=np.float64)

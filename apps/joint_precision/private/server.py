@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from apps.common.results import RunResult
 from strategies.core.base import Client, Row, StudyError
-from strategies.core.secure import SecureSum
 from strategies.joint_precision.one_sum import Arrays, PooledPrecision
 from strategies.joint_precision.path import path_points
 
@@ -40,6 +39,8 @@ KEPT = (
 
 def pooled_strategy(config: JointPrecisionConfig, arguments: Mapping[str, Any]) -> PooledPrecision:
     """Return the strategy of one noisy sum."""
+    from strategies.core.secure import SecureSum  # here: other runs do without its modules
+
     points = own_points(config)
     pairs = partial(_held_out_pairs, config) if config.held_out else None
     return PooledPrecision(

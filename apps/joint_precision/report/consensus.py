@@ -11,6 +11,7 @@ import numpy as np
 from apps.common.metrics import matthews
 from apps.pages import plots
 from apps.pages.brains.connectome import connectome
+from apps.pages.clients.chosen import shown, table_of
 from apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, number
 
 from .graphs import Graphs
@@ -47,8 +48,8 @@ def consensus(graphs: Graphs) -> Section:
         blocks.append(Paragraph(_score(graphs)))
     if "trust" in arrays:
         blocks.append(_trust(graphs))
-    if graphs.truth is not None:
-        blocks.append(_cost(graphs, graphs.truth))
+    if graphs.has_truth:
+        blocks.append(_cost(graphs))
     return Section("The consensus, from one noisy sum", blocks)
 
 
@@ -77,26 +78,34 @@ def _score(graphs: Graphs) -> str:
 
 def _trust(graphs: Graphs) -> Table:
     trust = graphs.arrays["trust"]
-    rows: list[list[object]] = []
-    for name, (blend, scale, gain) in zip(graphs.names, trust.tolist(), strict=True):
-        used = bool(blend > 0.0 or np.isfinite(scale))
-        favoured = f"yes, c = {number(scale)}" if np.isfinite(scale) else "no"
-        rows.append([name, "yes" if used else "no", f"{blend:.0%}", favoured, gain])
-    headers = ["client", "uses it", "its values count", "its edges are favoured", "gain"]
+    blends, scales, gains = trust.T.tolist()
+    columns: dict[str, list[object]] = {
+        "client": list(graphs.names),
+        "uses it": [
+            "yes" if blend > 0.0 or np.isfinite(scale) else "no"
+            for blend, scale in zip(blends, scales, strict=True)
+        ],
+        "its values count": [f"{blend:.0%}" for blend in blends],
+        "its edges are favoured": [
+            f"yes, c = {number(scale)}" if np.isfinite(scale) else "no" for scale in scales
+        ],
+        "gain": gains,
+    }
     caption = (
         "How far clients trust the consensus, by samples of their own that were set aside; gain in "
         "log likelihood per sample over learning alone."
     )
-    return Table(headers, rows, caption)
+    ends = ("that gain most", "that gain least")
+    return table_of(columns, shown(gains), caption, ends, "result.npz (trust)")
 
 
-def _cost(graphs: Graphs, truth: np.ndarray) -> Table:
+def _cost(graphs: Graphs) -> Table:
     """Return the agreement with the true graphs, of the consensus and of the clients' own."""
     headline = graphs.result.headline
-    shared = np.all(truth != 0.0, axis=0)
+    shared = graphs.common_truth()
     found = np.abs(graphs.arrays["consensus"][graphs.a, graphs.b])
     rows: list[list[object]] = [
-        ["consensus, edges that all clients have", matthews(found, shared, 0.0)],
+        ["consensus, edges that all clients have", matthews(found, shared.astype(np.float64), 0.0)],
         ["clients' graphs, each its own edges", headline.get("mcc", float("nan"))],
     ]
     if "alone-mcc" in headline:

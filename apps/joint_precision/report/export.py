@@ -1,66 +1,118 @@
-"""The graphs of a run as files: GraphML, csv and PNG."""
+"""The graphs of a run as files: GraphML, csv and pictures."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from apps.common.results import RunResult, write_atomically
+from apps.common.settings import ConfigError
 from apps.pages import plots
+from apps.pages.clients.chosen import MOST_ROWS, write_table
+from apps.pages.figure import save_svg
 from apps.pages.graphs import file_stems, write_graphml
 
-from .graphs import DRAWN_CLIENTS, Graphs
+from . import packed
+from .graphs import Graphs, graphs_of
 
-# Files for all clients of a large run would take longer than the run: result.npz has every entry.
-EXPORTED_EDGES = 150_000
+COMMON = "common"
+# Files of larger graphs than this in all would take longer than a report may: on request only.
+EXPORTED_EDGES = 60_000
 
 
 def export_graphs(result: RunResult, folder: Path) -> list[Path]:
-    """Write the graphs under ``folder/graphs`` as GraphML and csv, and the drawings as PNG.
+    """Write the graphs under ``folder/graphs`` as GraphML and csv, and the page's drawings as SVG.
 
-    One GraphML file a client has exactly the edges of Psi: ``weight`` is the partial correlation,
-    ``precision`` the entry of Omega, ``common`` whether all clients have the edge. In
-    ``common.graphml`` weight is the mean magnitude with the sign most of it has, ``mixed`` tells
-    where clients differ in sign. ``partial-correlations.csv`` has the clients' edges, one a row.
-    Clients beyond `EXPORTED_EDGES` edges in all are left to ``result.npz``.
+    A GraphML file for every client that the report draws has exactly the edges of Psi: ``weight``
+    is the partial correlation, ``precision`` the entry of Omega, ``common`` whether all clients
+    have the edge. In ``common.graphml`` weight is the mean magnitude with the sign most of it has,
+    ``mixed`` tells where clients differ in sign. ``partial-correlations.csv`` has these clients'
+    edges, one a row. Clients beyond `EXPORTED_EDGES` edges in all, and those that are not drawn,
+    are left to `write_graphs`. ``clients.csv`` has all clients where the report's table has not.
 
     Returns
     -------
     list of Path
         What was written.
     """
+    if "packed_sparse" in result.arrays:
+        return packed.export_graphs(result, folder)
     if "sparse" not in result.arrays:
         return []
-    graphs = Graphs(result)
+    graphs = graphs_of(result)
+    chosen, budget = [], EXPORTED_EDGES - int(graphs.common.sum())
+    for index in graphs.drawn:
+        if graphs.present[index] and budget > 0:
+            chosen.append(index)
+            budget -= int(graphs.edges[index])
     place = folder / "graphs"
+    written = []
+    for path, client in _write(graphs, place, True, chosen):
+        written += [path, save_svg(graphs.picture(client), path.with_suffix(".svg"))]
+    written.append(_write_edges(graphs, place / "partial-correlations.csv", chosen))
+    if len(graphs.names) > MOST_ROWS:
+        more = dict(graphs.agreement) if graphs.has_truth else {}
+        written.append(write_table(folder / "clients.csv", {**graphs.compared, **more}))
+    return written
+
+
+def kept_at_home(result: RunResult) -> bool:
+    """Return whether clients kept their graphs; what the run has for each is the consensus."""
+    gathered = result.arrays.get("gathered", np.zeros(0, dtype=bool))
+    return "consensus" in result.arrays and not np.any(gathered)
+
+
+def write_graphs(result: RunResult, folder: Path, clients: Sequence[int]) -> list[Path]:
+    """Write graphs of some clients, or the common one, as GraphML and PNG; return the files."""
+    graphs = graphs_of(result)
+    for index in clients:
+        if not graphs.present[index]:
+            raise ConfigError(f"client {graphs.names[index]} never answered and has no graph")
+    written = []
+    for path, client in _write(graphs, folder, not clients, clients):
+        figure = graphs.draw_common() if client is None else graphs.draw_client(client)
+        written += [path, plots.save(figure, path.with_suffix(".png"))]
+    return written
+
+
+def _write(
+    graphs: Graphs, place: Path, common: bool, clients: Sequence[int]
+) -> Iterator[tuple[Path, int | None]]:
+    """Write GraphML; yield every file and the client whose graph it has."""
     # Threshold 0 of the largest weight: whatever is not zero, which is the support and no less.
-    mean = graphs.precision[graphs.present].mean(axis=0)
-    known = {"precision": mean, "mixed": graphs.mixed}
-    common = place / "common.graphml"
-    budget = EXPORTED_EDGES - write_graphml(common, graphs.middle, graphs.variables, known, 0.0)
-    written = [common, plots.save(graphs.draw_common(), place / "common.png")]
+    if common:
+        known = {"precision": graphs.mean_precision, "mixed": graphs.mixed}
+        path = place / f"{COMMON}.graphml"
+        write_graphml(path, graphs.middle, graphs.variables, known, 0.0)
+        yield path, None
+    stems = file_stems(graphs.names, reserved=(COMMON,))
+    for index in clients:
+        path = place / f"{stems[index]}.graphml"
+        known = {"precision": graphs.precision_of(index), "common": graphs.common}
+        write_graphml(path, graphs.partial_of(index), graphs.variables, known, 0.0)
+        yield path, index
+
+
+def _write_edges(graphs: Graphs, path: Path, clients: Sequence[int]) -> Path:
+    """Write the edges of some clients, one a row."""
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
     header = ["client", "variable a", "variable b", "partial correlation", "precision", "common"]
     rows.writerow(header)
-    for index, stem in enumerate(file_stems(graphs.names, reserved=("common",))):
-        if budget <= 0:
-            break
-        if not graphs.present[index]:
-            continue
-        path = place / f"{stem}.graphml"
-        partial, precision = graphs.partial[index], graphs.precision[index]
-        known = {"precision": precision, "common": graphs.common}
-        budget -= write_graphml(path, partial, graphs.variables, known, 0.0)
-        written.append(path)
-        for k in np.flatnonzero(graphs.support[index]).tolist():
-            ends = (graphs.variables[graphs.a[k]], graphs.variables[graphs.b[k]])
-            values = (float(partial[k]), float(precision[k]), str(bool(graphs.common[k])).lower())
-            rows.writerow([graphs.names[index], *ends, *values])
-        if index < DRAWN_CLIENTS:
-            written.append(plots.save(graphs.draw_client(index), place / f"{stem}.png"))
-    write_atomically(place / "partial-correlations.csv", table.getvalue().encode())
-    return [*written, place / "partial-correlations.csv"]
+    names = graphs.variables
+    for index in clients:
+        partial = graphs.partial_of(index)
+        held = np.flatnonzero(partial)
+        columns = (partial, graphs.precision_of(index), graphs.common)
+        values = [column[held].tolist() for column in columns]
+        ends = zip(graphs.a[held].tolist(), graphs.b[held].tolist(), *values, strict=True)
+        rows.writerows(
+            [graphs.names[index], names[a], names[b], value, entry, "true" if common else "false"]
+            for a, b, value, entry, common in ends
+        )
+    write_atomically(path, table.getvalue().encode())
+    return path

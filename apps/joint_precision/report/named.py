@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 from apps.common.results import RunResult
 from apps.pages.named import NamedGraph, NamedGraphs, NamedTable, beside
 
+from . import packed
 from .graphs import Graphs
 
 
 def named_graphs(result: RunResult) -> NamedGraphs:
     """Return the graphs by name."""
+    if "packed_sparse" in result.arrays:
+        return packed.named_graphs(result)
     found = NamedGraphs()
     if "sparse" not in result.arrays:
         return found
@@ -49,5 +52,5 @@ def _common(graphs: Graphs) -> NamedGraph:
 
 
 def _client(graphs: Graphs, index: int) -> NamedGraph:
-    known = {"precision": graphs.precision[index], "common": graphs.common}
-    return NamedGraph.of_pairs(graphs.partial[index], graphs.variables, edge_data=known)
+    known = {"precision": graphs.precision_of(index), "common": graphs.common}
+    return NamedGraph.of_pairs(graphs.partial_of(index), graphs.variables, edge_data=known)

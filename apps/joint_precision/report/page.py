@@ -11,15 +11,16 @@ from __future__ import annotations
 import numpy as np
 
 from apps.common.results import RunResult
-from apps.pages import plots
+from apps.pages.clients.chosen import ALL_DRAWN, shown, table_of
 from apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, Wording, number
 from apps.pages.wording import DASH
 
 from ..config import JOINT_METHODS
+from . import packed
 from .clients import agreement, comparison
 from .consensus import consensus
 from .export import export_graphs
-from .graphs import DRAWN_CLIENTS, Graphs
+from .graphs import Graphs, graphs_of
 from .path import path
 
 __all__ = ["WORDING", "export_graphs", "sections"]
@@ -91,15 +92,17 @@ _SUMMED = {
 
 def sections(result: RunResult) -> list[Section]:
     """Return the study's part of the report; see `apps.pages.report.write_report`."""
+    if "packed_sparse" in result.arrays:
+        return packed.sections(result)
     if "sparse" not in result.arrays:
         text = "The run ended before a precision matrix was learned."
         return [Section("What was learned", [Paragraph(text)])]
-    graphs = Graphs(result)
+    graphs = graphs_of(result)
     found = [_learned(graphs), comparison(graphs)]
     if "consensus" in graphs.arrays:
         found.insert(0, consensus(graphs))
-    if graphs.truth is not None:
-        found.append(agreement(graphs, graphs.truth))
+    if graphs.has_truth:
+        found.append(agreement(graphs))
     if "path_lambda1" in graphs.arrays:
         found.append(path(graphs))
     if "smallest_eigenvalue" in graphs.arrays:
@@ -121,8 +124,7 @@ def _learned(graphs: Graphs) -> Section:
         if graphs.groups is not None:
             caption += " Nodes have the colour and shape of their group."
             caption += " Grey nodes are in none." if "" in graphs.groups else ""
-        svg = plots.svg(graphs.draw_common(), f"{title}. {caption}")
-        blocks += [FigureBlock(title, svg, caption), _strongest(graphs)]
+        blocks += [FigureBlock(title, graphs.picture(), caption), _strongest(graphs)]
     return Section("What was learned", blocks)
 
 
@@ -140,7 +142,8 @@ def _lost(graphs: Graphs) -> list[Block]:
     ]
     if not lost:
         return []
-    text = f"Lost before the last round ({last:,}): {'; '.join(lost)}. "
+    many = f"; and {len(lost) - STRONGEST:,} more" if len(lost) > STRONGEST else ""
+    text = f"Lost before the last round ({last:,}): {'; '.join(lost[:STRONGEST])}{many}. "
     if not np.all(graphs.present):
         text += "Who never answered has no graph and is left out of what all clients have. "
     if "last answered" in text:
@@ -151,8 +154,8 @@ def _lost(graphs: Graphs) -> list[Block]:
 def _summary(graphs: Graphs) -> str:
     """Return the findings in numbers."""
     headline, config = graphs.result.headline, graphs.result.config
-    count, possible = graphs.support.shape
-    own = graphs.support[graphs.present].sum(axis=1)
+    count, possible = len(graphs.names), graphs.a.size
+    own = graphs.edges[graphs.present]
     text = (
         f"{count:,} clients, {graphs.p:,} variables, {possible:,} possible edges. {_EDGE} A client "
         f"has {number(float(own.mean()))} edges on average; {int(graphs.common.sum()):,} are "
@@ -181,15 +184,16 @@ def _strongest(graphs: Graphs) -> Table:
     """Return the table of the strongest common edges, by mean magnitude, with their signs."""
     order = np.argsort(-np.abs(graphs.middle), kind="stable")[:STRONGEST]
     order = order[graphs.common[order]]
-    each = len(graphs.names) <= DRAWN_CLIENTS
+    each = len(graphs.names) <= ALL_DRAWN
+    own = [graphs.partial_of(k)[order].tolist() for k in range(len(graphs.names))] if each else []
     rows = [
         [
             f"{graphs.variables[graphs.a[k]]} {DASH} {graphs.variables[graphs.b[k]]}",
             float(abs(graphs.middle[k])),
             "mixed" if graphs.mixed[k] else "+" if graphs.middle[k] > 0.0 else "\N{MINUS SIGN}",
-            *(graphs.partial[:, k].tolist() if each else []),
+            *(values[row] for values in own),
         ]
-        for k in order
+        for row, k in enumerate(order.tolist())
     ]
     headers = ["edge", "mean |partial correlation|", "sign", *(graphs.names if each else [])]
     return Table(headers, rows, f"The {len(rows)} strongest edges common to all clients.")
@@ -213,12 +217,14 @@ def _correlations(graphs: Graphs) -> Section:
     used = [
         "projected" if value < 0.0 else "as it is" if value >= 0.0 else "" for value in smallest
     ]
-    rows = [[*pair, text] for pair, text in zip(known, used, strict=True)]
-    headers = ["client", "smallest eigenvalue", "used"]
+    columns = {"client": graphs.names, "smallest eigenvalue": smallest, "used": used}
+    rows = shown([-value for value in smallest])
     caption = (
         f"Smallest eigenvalue of every client's correlation matrix ({kind}), before projection."
     )
-    return Section("The correlations", [*blocks, Table(headers, rows, caption)])
+    ends = ("with the smallest one", "with the largest")
+    table = table_of(columns, rows, caption, ends, "result.npz (smallest_eigenvalue)")
+    return Section("The correlations", [*blocks, table])
 
 
 def _blocks(graphs: Graphs) -> Section:

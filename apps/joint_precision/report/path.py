@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from apps.pages import plots
+from apps.pages.clients.chosen import ALL_DRAWN
 from apps.pages.report import (
     Badge,
     Block,
@@ -23,7 +24,7 @@ from apps.pages.report import (
     number,
 )
 
-from .graphs import DRAWN_CLIENTS, Graphs, Matrix
+from .graphs import Graphs, Matrix
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +36,7 @@ def path(graphs: Graphs) -> Section:
     lambda1: Matrix = arrays["path_lambda1"]
     chosen = int(arrays["path_chosen"])
     edges = np.asarray(arrays["path_edges"], dtype=np.float64)
-    each = edges.shape[1] <= DRAWN_CLIENTS
+    each = edges.shape[1] <= ALL_DRAWN
     summary = {"most": edges.max(axis=1), "mean": edges.mean(axis=1), "fewest": edges.min(axis=1)}
     over: dict[str, tuple[str, dict[str, Any]]] = {
         "path_ebic": ("Extended BIC", {"eBIC": arrays.get("path_ebic")}),

@@ -9,10 +9,10 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.joint_precision import kendall as module
+from apps.joint_precision import counting as module
 from apps.joint_precision.kendall import kendall
 
-METHODS = ("gemm", "sort")
+METHODS = ("gemm", "sort", "bits")
 
 
 def scipy_tau(X: np.ndarray) -> np.ndarray:

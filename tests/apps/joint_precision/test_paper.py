@@ -53,7 +53,7 @@ def test_the_area_table_s_first_row_is_within_three_hundredths(tmp_path, console
 def test_every_figure_of_the_paper_has_a_command():
     known = figure_names("joint-precision")
     assert {"table-auc", "fig5", "fig6", "fig7", "fig8", "table3", "fig9"} <= set(known)
-    assert figure("joint-precision", "abide") is figure("joint-precision", "fig9")
+    assert figure("joint-precision", "abide").maker == figure("joint-precision", "fig9").maker
 
 
 def test_every_method_s_settings_are_valid():

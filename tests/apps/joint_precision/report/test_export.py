@@ -22,7 +22,7 @@ def test_graphs_are_written_as_files(tmp_path):
     assert names == {"graphs/partial-correlations.csv"} | {
         f"graphs/{stem}.{suffix}"
         for stem in ("common", "common-2", "common-3", "site_2")
-        for suffix in ("graphml", "png")
+        for suffix in ("graphml", "svg")
     }
     assert all(path.stat().st_size for path in written)
     held, (first, second) = support(result), np.triu_indices(8, 1)
