@@ -1,4 +1,4 @@
-"""Parts of scipy without the rest of it: a root, some special functions, LAPACK, ranks.
+"""Parts of scipy without the rest of it: a root, special functions, LAPACK, ranks, a matching.
 
 On a device every message is a Python process of its own, so what a client imports it pays for with
 every message. A release needs a root and the normal distribution, a local step one factorisation;
@@ -11,6 +11,7 @@ Where scipy is laid out in another way, or loaded already, the ordinary import d
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -107,6 +108,18 @@ def brentq(
     return float(zeros._brentq(checked, a, b, xtol, rtol, _STEPS, (), False, True))
 
 
+def normal_density(x: float) -> float:
+    """Return the density of the standard normal distribution; as ``scipy.stats.norm.pdf``."""
+    return float(np.exp(-(x * x) / 2.0)) / math.sqrt(2.0 * math.pi)
+
+
+def linear_sum_assignment(costs: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows and columns of the cheapest matching; as scipy's."""
+    found = part("scipy.optimize", "_lsap", "linear_sum_assignment")
+    rows, columns = found.linear_sum_assignment(costs)
+    return rows, columns
+
+
 def log_sum_exp(terms: Array) -> float:
     """Return log(sum(exp(terms))) of a vector; as scipy's ``logsumexp``."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -126,15 +139,18 @@ def lapack() -> Any:
     return found if hasattr(found, "dposv") else import_module("scipy.linalg.lapack")
 
 
-def cholesky(a: Array) -> Array:
+def cholesky(a: Array, *, overwrite: bool = False) -> Array:
     """Return the lower factor of a positive definite matrix; as scipy's, unchecked for NaN.
+
+    With ``overwrite`` it is written over ``a`` where that is in the order of columns, and no second
+    matrix is made.
 
     Raises
     ------
     LinAlgError
         Where it is not positive definite.
     """
-    return _potrf(a, lower=True, clean=True)
+    return _potrf(a, lower=True, clean=True, overwrite=overwrite)
 
 
 def cho_factor(a: Array) -> Factor:
@@ -191,10 +207,10 @@ def solve_lower(a: NDArray[np.floating[Any]], b: Array) -> Array:
     return np.asarray(found)
 
 
-def _potrf(a: Array, *, lower: bool, clean: bool) -> Array:
+def _potrf(a: Array, *, lower: bool, clean: bool, overwrite: bool = False) -> Array:
     if a.size == 0:
         return np.empty_like(a)
-    found, failed = lapack().dpotrf(a, lower=lower, clean=clean)
+    found, failed = lapack().dpotrf(a, lower=lower, clean=clean, overwrite_a=overwrite)
     if failed > 0:
         raise LinAlgError(f"{failed}-th leading minor of the array is not positive definite")
     if failed < 0:

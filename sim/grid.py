@@ -35,7 +35,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from sim.copies import copy_message
 from sim.faults import Away, Drop, Fault, Nonsense, Raise
-from sim.local_nodes import LocalNode, NodeWork, SentMessage, another_id, node_ids
+from sim.garbage import pace
+from sim.local_nodes import NOTHING, LocalNode, NodeWork, SentMessage, another_id, node_ids
 from sim.private import (
     SUPERLINK_NODE_ID,
     SYSTEM_MESSAGE_TYPE,
@@ -97,6 +98,9 @@ class LocalGrid(Grid):
     it the workers are gone.
     """
 
+    # Messages may be made as they are pushed: each is taken once, in its turn.
+    takes_one_by_one = True
+
     def __init__(
         self,
         client_app: ClientApp,
@@ -115,8 +119,10 @@ class LocalGrid(Grid):
             raise ValueError(f"faults for nodes {strangers}, but there are {len(node_configs)}")
         self._client_app = client_app
         self._run = Run.create_empty(secrets.randbits(63) + 1 if run_id is None else run_id)
+        # One for all nodes: what a ClientApp is given, or has left changed, is a copy.
+        shared = dict(run_config)
         self._nodes = {
-            node_id: LocalNode(node_id, dict(config), dict(run_config), faults.get(index))
+            node_id: LocalNode(node_id, dict(config), shared, faults.get(index))
             for index, (node_id, config) in enumerate(
                 zip(node_ids(len(node_configs)), node_configs, strict=True)
             )
@@ -134,6 +140,7 @@ class LocalGrid(Grid):
 
     def __enter__(self) -> Self:
         identity.take(self._run.run_id)
+        pace.take(len(self._nodes))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,6 +149,7 @@ class LocalGrid(Grid):
                 self._pool.shutdown(cancel_futures=True)
         finally:
             self._pool = None
+            pace.give_back(len(self._nodes))
             identity.give_back(self._run.run_id)
 
     @property
@@ -193,7 +201,7 @@ class LocalGrid(Grid):
                 self._nodes[node.id] = node
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages, and without workers also run their nodes.
+        """Send messages, and without workers also run their nodes, each before the next is taken.
 
         Returns
         -------
@@ -201,19 +209,24 @@ class LocalGrid(Grid):
             One for each message that was sent. As in Flower one to an unknown node, or of another
             run, is logged and left out.
         """
-        if self._pulled:
-            self._round, self._pulled = self._round + 1, False
-            self._turn(self._round)
         now = _iso_now()
-        batch = [sent for message in messages if (sent := self._accept(message, now)) is not None]
-        for sent in batch:
+        batch = []
+        # One message after the other, from its making on if they are made as they are asked for:
+        # of ten thousand at once each would have left the processor's cache before its turn.
+        for message in messages:
+            if self._pulled:
+                self._round, self._pulled = self._round + 1, False
+                self._turn(self._round)
+            sent = self._accept(message, now)
+            if sent is None:
+                continue
+            batch.append(sent)
             self._sent[sent.metadata.message_id] = sent
             sent.node.receive(sent, self._round)
+            if not self._workers:
+                self._answer(sent)
         if self._workers:
             self._submit(batch)
-        else:
-            for sent in batch:
-                self._answer(sent)
         return [sent.metadata.message_id for sent in batch]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -303,7 +316,7 @@ class LocalGrid(Grid):
             # Flower's form, as in <class 'ValueError'>:<'boom'>
             reason = f"{type(error)}:<'{error}'>"
             failure = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
-            # Not a reply to sent.message: the ClientApp had that in its hands.
+            # Not a reply to the node's copy: the ClientApp had that in its hands.
             asked = make_message(sent.metadata, RecordDict())
             sent.reply = Message(failure, reply_to=asked)
             set_message_id(sent.reply.metadata, self._new_id())
@@ -315,12 +328,12 @@ class LocalGrid(Grid):
             return self._server_error(sent.metadata, ErrorCode.NODE_UNAVAILABLE)
         if isinstance(fault, Drop):
             if fault.forget:
-                node.state = RecordDict()
+                node.state = NOTHING
             return self._server_error(sent.metadata, ErrorCode.NODE_UNAVAILABLE)
         if isinstance(fault, Raise):
             raise RuntimeError(fault.text)
         context = node.context(self._run.run_id)
-        reply = self._receive(self._client_app(sent.message, context), sent.metadata)
+        reply = self._receive(self._client_app(sent.take(), context), sent.metadata)
         if isinstance(fault, Nonsense) and reply.has_content():
             changed = fault.change(reply)
             if isinstance(changed, RecordDict):

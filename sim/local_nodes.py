@@ -15,6 +15,8 @@ from flwr.app import Context, Message, Metadata, RecordDict, UserConfig
 from sim.copies import copy_records
 from sim.faults import Away, Drop, Fault, Late
 
+NOTHING = RecordDict()  # in the state of all nodes that keep nothing; never changed, only copied
+
 
 def node_ids(count: int) -> list[int]:
     """Return the ids of ``count`` nodes: like Flower's they look random and are in no order."""
@@ -37,8 +39,8 @@ class LocalNode:
     node_config: UserConfig
     run_config: UserConfig
     fault: Fault | None
-    state: RecordDict = field(default_factory=RecordDict)
-    received: Counter[str] = field(default_factory=Counter)
+    state: RecordDict = field(default_factory=lambda: NOTHING)
+    received: Counter[str] | None = None
     busy_until: int = 0
     away: bool = False
     name: str = ""
@@ -50,6 +52,7 @@ class LocalNode:
         if self.fault is None or isinstance(self.fault, Away):
             return
         category = sent.metadata.message_type.partition(".")[0]
+        self.received = self.received or Counter()
         self.received[category] += 1
         number = self.received[category]
         sent.fault = self.fault if self.fault.acts(category, number) else None
@@ -65,7 +68,7 @@ class LocalNode:
         self.away = self.fault.away_in(current_round)
         if not self.fault.back_in(current_round) or self.starts > 1:
             return False
-        self.starts, self.state = 2, RecordDict()
+        self.starts, self.state = 2, NOTHING
         return True
 
     def context(self, run_id: int) -> Context:
@@ -75,9 +78,13 @@ class LocalNode:
 
     def keep(self, context: Context) -> None:
         """Keep what the ClientApp left in its context, as a copy: it may hold on to the context."""
-        self.state = copy_records(context.state)
-        self.node_config = dict(context.node_config)
-        self.run_config = dict(context.run_config)
+        self.state = copy_records(context.state) if len(context.state) else NOTHING
+        # Hardly ever changed, and nodes share the run's: a copy each would be most of what an idle
+        # node takes.
+        if context.node_config != self.node_config:
+            self.node_config = dict(context.node_config)
+        if context.run_config != self.run_config:
+            self.run_config = dict(context.run_config)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,13 +92,19 @@ class SentMessage:
     """A message under way: as the server sent it, the node's copy, and what became of it."""
 
     metadata: Metadata
-    message: Message
+    message: Message | None
     node: LocalNode
     fault: Fault | None = None
     due_round: int = 0
     tasks: Sequence[futures.Future[None]] = ()
     reply: Message | None = None
     finished: float = math.inf
+
+    def take(self) -> Message:
+        """Return the node's copy, once: a round's messages are not kept until its end."""
+        message, self.message = self.message, None
+        assert message is not None
+        return message
 
 
 @dataclass(slots=True, eq=False)

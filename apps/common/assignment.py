@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from flwr.app import Context
 
+from apps.common.files.unchanged import unless_changed
 from apps.common.node import Node
 from apps.common.tables import DataError
 
@@ -71,12 +73,7 @@ def read_assignment(table: Path, names: Collection[str]) -> dict[str, int]:
     DataError
         For a table that cannot be read.
     """
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file, skipinitialspace=True))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{table}: cannot be read ({error})") from None
-    said = next((row for row in rows if (row.get("client") or "").strip() in names), {})
+    said = min(unless_changed(_read, table).of(names), default=(0, {}), key=lambda row: row[0])[1]
     found = {key: (said.get(key) or "").strip() for key in ("server", "cluster")}
     return {key: int(value) for key, value in found.items() if value.isdecimal()}
 
@@ -85,26 +82,42 @@ def assigned_number(
     column: str, count: int, node: Node, table: Path, required: bool = True
 ) -> int | None:
     """Return what a table says of a client, as `given_number`."""
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file, skipinitialspace=True)
-            if not required and column not in (rows.fieldnames or ()):
-                return None
-            if not {"client", column} <= set(rows.fieldnames or ()):
-                raise DataError(f"{table}: needs the columns client and {column}")
-            said = [
-                (number, row[column])
-                for number, row in enumerate(rows, start=1)
-                if (row["client"] or "").strip() in _names(node)
-            ]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{table}: cannot be read ({error})") from None
+    rows = unless_changed(_read, table)
+    if not required and column not in rows.columns:
+        return None
+    if not {"client", column} <= set(rows.columns):
+        raise DataError(f"{table}: needs the columns client and {column}")
+    said = rows.of(_names(node))
     if len(said) != 1:
         raise DataError(
             f"{table}: client {node.name!r} stands there {len(said)} times; give it one row"
         )
-    number, value = said[0]
-    return _number(column, count, value, f"{table}: row {number}")
+    number, row = said[0]
+    return _number(column, count, row[column], f"{table}: row {number}")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A table of assignments: its columns, and the rows by client, with their numbers."""
+
+    columns: tuple[str, ...]
+    by_client: dict[str, list[tuple[int, dict[str, str]]]]
+
+    def of(self, names: Collection[str]) -> list[tuple[int, dict[str, str]]]:
+        """Return the rows of a client that is called one of ``names``."""
+        return [row for name in names for row in self.by_client.get(name, ())]
+
+
+def _read(table: Path) -> _Rows:
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.DictReader(file, skipinitialspace=True)
+            by_client: dict[str, list[tuple[int, dict[str, str]]]] = {}
+            for number, row in enumerate(rows, start=1):
+                by_client.setdefault((row.get("client") or "").strip(), []).append((number, row))
+            return _Rows(tuple(rows.fieldnames or ()), by_client)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{table}: cannot be read ({error})") from None
 
 
 def _names(node: Node) -> set[str]:

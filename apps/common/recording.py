@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 from apps import study_module
 from apps.common.evaluation.model_file import write_model_file
 from apps.common.evaluation.scores import gather, numbers
+from apps.common.files.metrics_file import MetricsFile
 from apps.common.files.run_folder import (
     CHOSEN,
     clear,
@@ -25,10 +26,11 @@ from apps.common.files.run_folder import (
     refuse_other_clients,
     refuse_to_replace,
     refuse_to_resume,
+    sweep,
 )
 from apps.common.private.notes import sum_notes
 from apps.common.progress import publish
-from apps.common.results import FolderLock, RunResult, is_held, said
+from apps.common.results import FolderLock, Row, RunResult, is_held, said
 from apps.common.seeds import generator
 from apps.common.settings import ConfigError, StudyConfig
 from apps.network.place import clients_here, place_of, tell_of_graph
@@ -145,7 +147,8 @@ class StudyRun(Generic[Config]):
                 self._lock = FolderLock(self.folder)
                 stack.callback(self._lock.release)
                 self._begin(self.folder, strategy)
-            yield from self._recorded(strategy)
+            with _written_as_they_end(strategy, self.folder):
+                yield from self._recorded(strategy)
             stack.pop_all()  # locked until the report is written, too
 
     def _look_at(self, folder: Path, strategy: StudyStrategy[Any]) -> None:
@@ -172,6 +175,7 @@ class StudyRun(Generic[Config]):
                 if not kept:
                     refuse_other_clients(folder, strategy.clients)
                 self._ready = True
+                sweep(folder)
                 self._collect_facts(strategy)
                 self.result.save(folder)
 
@@ -251,7 +255,7 @@ class StudyRun(Generic[Config]):
     def _account(self, strategy: StudyStrategy[Any]) -> None:
         """Tell what was released, also where the run ended before its study could."""
         names = [client.name for client in strategy.clients]
-        if not self.result.ledger and any(map(self.ledger.events, names)):
+        if not self.result.ledger and any(map(self.ledger.series, names)):
             claim = {"claim": "The run did not come to its end. This was released until then."}
             self.result.ledger = self.ledger.report(names, claim)
 
@@ -272,11 +276,7 @@ class StudyRun(Generic[Config]):
                 "they stay with their owners."
             )
 
-    def write_report(
-        self,
-        sections: Callable[[RunResult], Any],
-        export: Callable[[RunResult, Path], Iterable[Path]],
-    ) -> None:
+    def write_report(self) -> None:
         """Write ``report.html`` and the graphs, where a folder, matplotlib and Jinja2 are there.
 
         The last that a run does: its folder is free for another one then.
@@ -286,25 +286,41 @@ class StudyRun(Generic[Config]):
             return
         try:
             if self.report:
-                self._write_report(self.folder, sections, export)
+                self._write_report(self.folder)
         finally:
             if self._lock is not None:
                 self._lock.release()
 
-    def _write_report(
-        self,
-        folder: Path,
-        sections: Callable[[RunResult], Any],
-        export: Callable[[RunResult, Path], Iterable[Path]],
-    ) -> None:
+    def _write_report(self, folder: Path) -> None:
         try:
+            # Here: a run that keeps nothing, and every one until its end, does without.
+            from apps.pages.clients.once import sharing
             from apps.pages.report import write_report
 
-            note_written(folder, export(self.result, folder))
+            study = study_module(self.result.study, "report")
             path, words = folder / "report.html", wording(self.result.study)
-            write_report(self.result, sections(self.result), path, words)
+            with sharing():
+                note_written(folder, study.export_graphs(self.result, folder))
+                write_report(self.result, study.sections(self.result), path, words)
         except ImportError as error:
             log.warning("no report: %s; then: trellis report %s", error, folder)
+
+
+@contextmanager
+def _written_as_they_end(strategy: StudyStrategy[Any], folder: Path | None) -> Iterator[None]:
+    """Have rounds written into ``metrics.csv``, where there is a folder, before they are told."""
+    if folder is None:
+        yield
+        return
+    tell = strategy.on_round
+    with MetricsFile(folder) as file:
+
+        def written(row: Row) -> None:
+            file.add(strategy.progress.rows)
+            tell(row)
+
+        strategy.on_round = written
+        yield
 
 
 def _end(error: BaseException, *, resumable: bool) -> tuple[str, str]:

@@ -84,12 +84,12 @@ class Statistic:
     @classmethod
     def from_records(cls, state: RecordDict) -> Statistic:
         """Return what `keep` stored."""
-        values = wire.unpack(state.array_records["statistic"]["values"])
-        count = int(state.config_records["statistic-count"]["count"])  # type: ignore[arg-type]
+        # Not `array_records` and `config_records`, which copy all records.
+        values = wire.unpack(state["statistic"]["values"])  # type: ignore[arg-type]
+        count = int(state["statistic-count"]["count"])  # type: ignore[arg-type]
         events: tuple[PrivacyEvent, ...] = ()
         if "statistic-event" in state:
-            record = dict(state.config_records["statistic-event"])
-            events = (PrivacyEvent.from_record(record),)
+            events = (PrivacyEvent.from_record(dict(state["statistic-event"])),)
         return cls(values, count, events)
 
     def event_records(self) -> dict[str, ConfigRecord]:

@@ -3,7 +3,8 @@
 A run's folder holds ``run.json`` (what was run, where, how long, what was sent, what privacy was
 spent), ``metrics.csv`` (one row a round), ``scores.csv`` (how good the result is on held-out
 records, by client), ``result.npz`` (the study's arrays) and ``report.html``.
-Every file is written whole or not at all, by one run at a time (`FolderLock`).
+Every file is written whole or not at all, by one run at a time (`FolderLock`); to ``metrics.csv`` a
+line is added when a round has ended (`apps.common.files.metrics_file`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import io
 import json
 import os
 import platform
+import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -27,10 +29,11 @@ from numpy.typing import NDArray
 
 from apps.common.evaluation.scores import scores_csv
 from apps.common.settings import ConfigError
+from strategies.core.history.rows import Row as Row
+from strategies.core.history.rows import Rows
 
 FORMAT = 1
 LOCK = ".lock"
-Row = dict[str, float]
 
 
 @dataclass
@@ -66,7 +69,7 @@ class RunResult:
     config: dict[str, Any]
     data: str = ""
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    metrics: list[Row] = field(default_factory=list)
+    metrics: Sequence[Row] = field(default_factory=Rows)
     clients: list[dict[str, Any]] = field(default_factory=list)
     variables: list[str] = field(default_factory=list)
     ledger: dict[str, Any] = field(default_factory=dict)
@@ -181,19 +184,27 @@ def versions() -> dict[str, str]:
 def metrics_csv(rows: Sequence[Mapping[str, float]]) -> str:
     """Return the rows as csv, columns in order of first appearance."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    lines = _Lines()
+    writer = csv.DictWriter(lines, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return buffer.getvalue()
+    return "".join(lines)
 
 
-def read_metrics_csv(text: str) -> list[Row]:
-    """Return what `metrics_csv` wrote; empty cells stay absent."""
-    return [
+class _Lines(list[str]):
+    """Lines of a text, for csv to write to: a StringIO has four bytes a character."""
+
+    write = list.append
+
+
+def read_metrics_csv(text: str) -> Rows:
+    """Return what `metrics_csv` wrote; empty cells stay absent, and so does half a line."""
+    whole = text[: text.rfind("\n") + 1]  # while a run writes, or was killed when it did
+    lines = (found.group() for found in re.finditer(r".*\n", whole))
+    return Rows(
         {name: float(cell) for name, cell in row.items() if cell not in ("", None)}
-        for row in csv.DictReader(io.StringIO(text))
-    ]
+        for row in csv.DictReader(lines)
+    )
 
 
 def said(error: BaseException) -> str:

@@ -7,6 +7,7 @@ asks for them, in which order, or how many other draws were made before.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,5 +20,10 @@ def generator(
     Simulation only: whoever knows the seed knows every draw. Noise on a real device comes from
     ``privacy.mechanisms.noise`` instead.
     """
-    tag = int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:8], "big")
-    return np.random.default_rng(np.random.SeedSequence([seed, tag, partition, server_round]))
+    words = [seed, _tag(purpose), partition, server_round]
+    return np.random.default_rng(np.random.SeedSequence(words))
+
+
+@lru_cache(maxsize=256)
+def _tag(purpose: str) -> int:
+    return int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:8], "big")

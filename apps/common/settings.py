@@ -346,11 +346,17 @@ class StudyConfig:
     @classmethod
     def from_run_config(cls, run_config: Mapping[str, Any]) -> Self:
         """Build the config from the keys of a Flower run config that stand under the study."""
-        prefix = f"{cls.study}."
         key: Any = cls  # a class is hashable, though mypy doubts it of type[Self]
-        return _from_items(
+        # A client builds its config for every message; the run config does not change meanwhile.
+        last = _last.get(key)
+        if last is not None and last[0] == run_config:
+            return last[1]
+        prefix = f"{cls.study}."
+        found = _from_items(
             key, tuple((k[len(prefix) :], v) for k, v in run_config.items() if k.startswith(prefix))
         )
+        _last[key] = dict(run_config), found
+        return found
 
     def settings(self) -> dict[str, Scalar]:
         """Return every setting, kebab-case."""
@@ -395,9 +401,12 @@ def class_by_name(key: str, name: str, built_in: Iterable[str]) -> type:
     return found
 
 
+# By study: the run config that was read last, and the config that it gave.
+_last: dict[Any, tuple[dict[str, Any], Any]] = {}
+
+
 @lru_cache(maxsize=64)
 def _from_items(cls: Any, items: tuple[tuple[str, Any], ...]) -> Any:
-    # A client builds its config for every message; the run config does not change meanwhile.
     return cls.from_settings(dict(items))
 
 

@@ -17,6 +17,7 @@ import hashlib
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from apps.common.files.dialect import (
     with_points,
     without,
 )
+from apps.common.files.unchanged import unless_changed
 
 # What is said here stays on the device.
 log = logging.getLogger("trellis.device")
@@ -73,6 +75,13 @@ class Table:
         return hashlib.sha256(len(head).to_bytes(8, "big") + head + body).digest()
 
 
+@lru_cache(maxsize=8)
+def numbered(letter: str, count: int) -> tuple[str, ...]:
+    """Return the names of synthetic variables, as x01 to x60; one tuple for all clients."""
+    width = len(str(count))
+    return tuple(f"{letter}{i + 1:0{width}d}" for i in range(count))
+
+
 def client_files(folder: Path) -> list[Path]:
     """Return a folder's data files, one per client: sorted, or in the order of ``order.txt``."""
     if not folder.is_dir():
@@ -85,7 +94,7 @@ def client_files(folder: Path) -> list[Path]:
     files = _data_files(folder)
     if not files:
         raise DataError(f"{folder}: no {' or '.join(SUFFIXES)} file; put one file per client there")
-    return files
+    return list(files)
 
 
 def graph_folder(folder: Path) -> Path | None:
@@ -116,6 +125,11 @@ def given_in_memory(data: str | Path) -> bool:
 
 
 def _data_files(folder: Path) -> list[Path]:
+    """Return a folder's data files in order."""
+    return unless_changed(_listed, folder, folder / ORDER)
+
+
+def _listed(folder: Path) -> list[Path]:
     files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and f.is_file())
     # What begins with a dot is some program's own, such as ._ward.csv of a Mac.
     files = [f for f in files if f.name != "assignment.csv" and not f.name.startswith(".")]

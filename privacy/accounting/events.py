@@ -14,7 +14,7 @@ PURE = ("laplace", "discrete-laplace", "multi-bit")
 _LONGEST_TEXT = 500
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PrivacyEvent:
     """One release.
 

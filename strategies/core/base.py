@@ -14,7 +14,8 @@ same for all and go with every model; ``find_beside`` finds them before the firs
 
 The rest is here: one query round to enrol clients, one message a client and round, replies matched
 by message, clients that fail or answer nonsense named and passed over, those that are out of range
-three times running left out for good, stopping by tolerance, a checkpoint after every round.
+three times running left out for good, stopping by tolerance, checkpoints, by which a run that was
+killed goes on.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from .checkpoint import Checkpoint, Snapshot
 from .closing.scores import ScoreTable
 from .enrolment import Client, StudyError, enrol
 from .exchange import OFFLINE, Answers, exchange
+from .history.rows import Row, Rows
 from .member import Member
 from .nodes import may_change
 from .presence import Presence, matched
@@ -51,7 +53,6 @@ __all__ = ["BadReply", "Client", "RoundPlan", "Row", "StudyError", "StudyStrateg
 log = logging.getLogger("trellis.strategy")
 
 Reply = TypeVar("Reply")
-Row = dict[str, float]
 Vector = NDArray[np.float64]
 
 _ROUNDS_TO_COME_BACK = 3
@@ -77,7 +78,7 @@ class RoundPlan:
 
 @dataclass
 class _Progress:
-    rows: list[Row] = field(default_factory=list)
+    rows: Rows = field(default_factory=Rows)
     quiet_rounds: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
@@ -138,7 +139,9 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.network = Member()
         self._late: list[Client] = []
         self._presence: Presence
-        self._asked: dict[int, Message] = {}
+        # Who is asked in the round, and by which message where Flower's interface made them.
+        self._asked: list[int] = []
+        self._messages: dict[int, Message] = {}
         self._opened: dict[int, RecordDict] = {}
 
     # --- what a study writes -----------------------------------------------------------------
@@ -314,10 +317,14 @@ class StudyStrategy(Strategy, Generic[Reply]):
 
     def gather(self, grid: Grid, server_round: int) -> Row:
         """Ask the round's clients, take their replies, return the round's metrics."""
-        self.configure_train(server_round, ArrayRecord(), ConfigRecord(), grid)
         opened, self._opened = self._opened, {}
-        asked = {client: m for client, m in self._asked.items() if client not in opened}
-        answers = exchange(grid, asked, self.plan.timeout) if asked else Answers()
+        # One by one, as they are sent: of many clients, none has to be kept.
+        questions = (
+            (client, self._round_message(server_round, client))
+            for client in self._choose(server_round)
+            if client not in opened
+        )
+        answers = exchange(grid, questions, self.plan.timeout)
         # Their bytes are counted with enrolment.
         answers.content |= opened
         return self._take(server_round, answers)
@@ -430,17 +437,20 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Make the round's messages, one record a node."""
-        self._asked = {
-            client: Message(
-                self.payload(server_round, client),
-                self.clients[client].node_id,
-                "train",
-                group_id=str(server_round),
-            )
-            for client in self.participants(server_round)
-            if not self.clients[client].left_out
-        }
-        return list(self._asked.values())
+        chosen = self._choose(server_round)
+        self._messages = {client: self._round_message(server_round, client) for client in chosen}
+        return list(self._messages.values())
+
+    def _choose(self, server_round: int) -> list[int]:
+        """Return the clients that are asked in this round, and remember them."""
+        chosen = self.participants(server_round)
+        self._asked = [client for client in chosen if not self.clients[client].left_out]
+        return self._asked
+
+    def _round_message(self, server_round: int, client: int) -> Message:
+        """Return the round's message to one client."""
+        content, node = self.payload(server_round, client), self.clients[client].node_id
+        return Message(content, node, "train", group_id=str(server_round))
 
     def participants(self, server_round: int) -> list[int]:
         """Return the clients asked in this round."""
@@ -454,7 +464,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the replies to the messages `configure_train` made."""
-        asked = {m.metadata.message_id: client for client, m in self._asked.items()}
+        asked = {m.metadata.message_id: client for client, m in self._messages.items()}
         answers = Answers()
         for reply in replies:
             client = asked.pop(reply.metadata.reply_to_message_id, None)
@@ -493,13 +503,14 @@ class StudyStrategy(Strategy, Generic[Reply]):
     # --- checkpoints -------------------------------------------------------------------------
 
     def _snapshot(self, server_round: int) -> Snapshot:
+        counted = {name: n for name, n in vars(self.progress).items() if name != "rows"}
         facts = {
-            "progress": vars(self.progress),
+            "progress": counted,
             "clients": [vars(client) for client in self.clients],
             "ledger": self.ledger.state_dict(),
         }
         beside = {f"{_BESIDE}{name}": array for name, array in self.beside.items()}
-        return Snapshot(server_round, {**self.state(), **beside}, facts)
+        return Snapshot(server_round, {**self.state(), **beside}, facts, self.progress.rows)
 
     def _restore(self, snapshot: Snapshot) -> None:
         before = [Client(**entry) for entry in snapshot.facts["clients"]]
@@ -508,7 +519,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
             client.last_failure = old.last_failure
             client.strikes, client.out_of_range = old.strikes, old.out_of_range
             client.left_out, client.joined = old.left_out, old.joined
-        self.progress = _Progress(**snapshot.facts["progress"])
+        self.progress = _Progress(snapshot.rows, **snapshot.facts["progress"])
         self.ledger.load_state_dict(snapshot.facts["ledger"])
         kept = {name for name in snapshot.arrays if name.startswith(_BESIDE)}
         self.beside = {name[len(_BESIDE) :]: snapshot.arrays[name] for name in sorted(kept)}

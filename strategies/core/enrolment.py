@@ -140,13 +140,17 @@ def enrol(
     asking = _Asking(grid, timeout, needed, opening)
     began = told = complete = time.monotonic()
     look, next_look, pause = _FIRST_LOOK, began, _FIRST_PAUSE
+    found, heard = Heard(), (0, 0, 0)
     while True:
         now = time.monotonic()
         if now >= next_look:
             asking.look()
             next_look, look = now + look, min(2.0 * look, _LONGEST_LOOK)
         came = asking.collect()
-        found = judged(hear(asking.answers, asking.nodes))
+        if heard != (
+            now_heard := asking.told()
+        ):  # what all have said, read once and not every look
+            found, heard = judged(hear(asking.answers, asking.nodes)), now_heard
         # A device that refuses is there and well: the others go on without it.
         taking_part = len(found.clients) + (0 if least else len(found.refusals))
         to_come = max(0, needed - len(asking.nodes) + len(found.bridges))
@@ -184,7 +188,8 @@ def enrol(
     _say_both_names(clients)
     _name_apart(clients)
     # Those who have not answered are asked again when the run has begun.
-    nodes = {n: node for n, node in asking.nodes.items() if n not in asking.waiting.values()}
+    silent_nodes = set(asking.waiting.values())
+    nodes = {n: node for n, node in asking.nodes.items() if n not in silent_nodes}
     # The opening is a question to exactly as many: of fewer, the first round asks anew.
     opened = _opened(clients, asking.answers) if len(clients) == needed else {}
     return Enrolment(
@@ -241,6 +246,10 @@ class _Asking:
             self.waiting[message.metadata.message_id] = n
             self.answers.bytes_down += content_bytes(message.content)
             self._until[n] = time.monotonic() + self.timeout
+
+    def told(self) -> tuple[int, int, int]:
+        """Return numbers that change with whatever there is to `hear`."""
+        return len(self.nodes), len(self.answers.content), len(self.answers.failures)
 
     def collect(self) -> bool:
         """Take the answers that are there; return whether any came."""
@@ -302,6 +311,8 @@ def judged(heard: Heard) -> Heard:
     """Leave out clients with other variables than most have; of as many, than the first have."""
     kinds = Counter(tuple(client.variables) for client in heard.clients)
     if len(kinds) < 2:
+        for client in heard.clients:
+            client.variables = heard.clients[0].variables  # one list for all, not one each
         return heard
     usual = max(kinds, key=lambda kind: kinds[kind])  # the first of several, in order of clients
     first = next(client for client in heard.clients if tuple(client.variables) == usual)
@@ -419,10 +430,10 @@ def _say_both_names(clients: Sequence[Client]) -> None:
 def _name_apart(clients: Sequence[Client]) -> None:
     """Give clients with the same name (two files called data.csv) different ones."""
     for key in ("name", "own"):
-        names = [getattr(client, key) for client in clients]
+        times = Counter(getattr(client, key) for client in clients)
         for number, client in enumerate(clients):
-            if names.count(names[number]) > 1:
-                setattr(client, key, apart(names[number], number))
+            if times[name := getattr(client, key)] > 1:
+                setattr(client, key, apart(name, number))
 
 
 def apart(name: str, number: int) -> str:

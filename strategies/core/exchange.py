@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Message, Metadata, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
@@ -41,25 +41,28 @@ class Answers:
             self.bytes_up += content_bytes(reply.content)
 
 
-def exchange(grid: Grid, messages: Mapping[int, Message], timeout: float) -> Answers:
+def exchange(
+    grid: Grid, messages: Mapping[int, Message] | Iterable[tuple[int, Message]], timeout: float
+) -> Answers:
     """Send ``messages`` (by client) and wait at most ``timeout`` seconds for the replies.
 
     Pushes and pulls by itself: ``Grid.send_and_receive`` sleeps three seconds between two looks on
     a real SuperLink. Nothing is sent to node 0, which stands for one that is not online.
+
+    Pairs of client and message may be made one by one, as they are taken: none is kept then.
     """
     answers = Answers()
-    away = [c for c, message in messages.items() if not message.metadata.dst_node_id]
-    if away:
-        answers.failures = dict.fromkeys(away, OFFLINE)
-        messages = {c: message for c, message in messages.items() if c not in answers.failures}
-        if not messages:
-            return answers
-    pushed = {i for i in grid.push_messages(list(messages.values())) if i}
+    sent: list[tuple[int, Metadata, int]] = []
+    outgoing: Iterable[Message] = _outgoing(messages, sent, answers)
+    # Flower's grids go through them more than once.
+    if not getattr(grid, "takes_one_by_one", False):
+        outgoing = list(outgoing)
+    pushed = {i for i in grid.push_messages(outgoing) if i}
     waiting: dict[str, int] = {}
-    for client, message in messages.items():
-        if message.metadata.message_id in pushed:
-            waiting[message.metadata.message_id] = client
-            answers.bytes_down += content_bytes(message.content)
+    for client, metadata, size in sent:
+        if metadata.message_id in pushed:
+            waiting[metadata.message_id] = client
+            answers.bytes_down += size
         else:
             answers.failures[client] = "the SuperLink did not take the message for this node"
 
@@ -78,6 +81,20 @@ def exchange(grid: Grid, messages: Mapping[int, Message], timeout: float) -> Ans
     for client in waiting.values():
         answers.failures[client] = f"no reply within {timeout:g} s"
     return answers
+
+
+def _outgoing(
+    messages: Mapping[int, Message] | Iterable[tuple[int, Message]],
+    sent: list[tuple[int, Metadata, int]],
+    answers: Answers,
+) -> Iterator[Message]:
+    """Yield what is to be sent, and note to whom and how much it is."""
+    for client, message in messages.items() if isinstance(messages, Mapping) else messages:
+        if not message.metadata.dst_node_id:
+            answers.failures[client] = OFFLINE
+            continue
+        sent.append((client, message.metadata, content_bytes(message.content)))
+        yield message
 
 
 def content_bytes(content: RecordDict) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -25,7 +25,10 @@ from . import wire
 from .base import BadReply, Row, StudyError, StudyStrategy
 from .exchange import Answers
 from .rules import FEWEST
-from .secure import NoSum, SecureAnswers, SecureSum
+
+# Only a run that gathers its sums masked needs it, and has loaded it then.
+if TYPE_CHECKING:
+    from .secure import SecureAnswers, SecureSum
 
 Summands = dict[str, NDArray[np.float64]]
 
@@ -148,6 +151,8 @@ class SumStrategy(StudyStrategy[Summands]):
 
         What was masked counts, also where the sum does not open and nobody has seen it.
         """
+        from .secure import NoSum
+
         assert self.secure is not None
         try:
             found = self.secure.gather(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import shortest_path
 
 Homes = NDArray[np.intp]
 
@@ -75,6 +74,8 @@ def homes_now(
     now[~up[homes]] = NOWHERE
     if not rehome or np.all(up):
         return now
+    from scipy.sparse.csgraph import shortest_path  # here: slow to import, and few runs need it
+
     distance = shortest_path(adjacency, unweighted=True, directed=False)
     load = np.bincount(now[now >= 0], minlength=up.size).astype(np.float64)
     load[~up] = np.inf

@@ -29,7 +29,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -40,16 +40,19 @@ from privacy.secagg.graph import FEWEST
 from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError, StudyStrategy
 from strategies.core.exchange import Answers
-from strategies.core.secure import NoSum, SecureAnswers, SecureSum
 from strategies.core.sums import noise_in
-from strategies.network.member import GraphMember
 from strategies.topology.clients import drawn_by_server
 from strategies.topology.graph import Topology
 
 from .exchange import Server, whole_matrix
 from .failures import Outage, alive, homes_now
-from .lone import LonePost
 from .post import Post
+
+# Loaded by who needs them: runs with masks, and servers with SuperLinks of their own.
+if TYPE_CHECKING:
+    from strategies.core.secure import SecureAnswers, SecureSum
+
+    from .lone import LonePost
 
 log = logging.getLogger("trellis.strategy")
 
@@ -105,8 +108,10 @@ class ServerGraph(StudyStrategy[Vector]):
         super().__init__(*args, **kwargs)
         self.servers = servers
         self.post = post or Post()
-        if isinstance(self.post, LonePost):
-            self.network = GraphMember(self.post.mail)
+        if self._lone is not None:
+            from strategies.network.member import GraphMember
+
+            self.network = GraphMember(self._lone.mail)
         self._exchange = exchange
         # One session for all servers, as a client keeps to one: it may be re-homed.
         self._secure = None if secure is None else secure()
@@ -162,6 +167,11 @@ class ServerGraph(StudyStrategy[Vector]):
         return None if self.post.own is None else self.post.own[0]
 
     @property
+    def _lone(self) -> LonePost | None:
+        """The letters of a server whose others are elsewhere."""
+        return None if self.post.own is None else cast("LonePost", self.post)
+
+    @property
     def known_models(self) -> Matrix:
         """The models (P, M), nan for servers that are elsewhere."""
         return self._known(self.models)
@@ -174,7 +184,7 @@ class ServerGraph(StudyStrategy[Vector]):
 
     def running(self, server_round: int) -> NDArray[np.bool_]:
         """Return which servers (P,) run, as far as it is known here."""
-        return self.post.running() if isinstance(self.post, LonePost) else self.up(server_round)
+        return self.up(server_round) if self._lone is None else self._lone.running()
 
     def greeting(self) -> tuple[bytes, dict[str, Any]]:
         """Return this server's key for masks."""
@@ -206,7 +216,7 @@ class ServerGraph(StudyStrategy[Vector]):
     def participants(self, server_round: int) -> list[int]:
         """Return L clients of every server that is up, drawn at random."""
         up = np.flatnonzero(self.up(server_round))
-        rng = self.sampler(server_round)
+        rng = self.sampler(server_round) if self.plan.sample else None
         return drawn_by_server(self.homes_in(server_round), up, self.plan.sample, rng)
 
     def combination(self, up: NDArray[np.bool_]) -> Matrix:
@@ -309,6 +319,8 @@ class ServerGraph(StudyStrategy[Vector]):
         self, grid: Grid, content: RecordDict, layout: Mapping[str, tuple[int, ...]]
     ) -> SecureAnswers:
         """Gather one secure sum over the clients of all servers, who are all sent the same."""
+        from strategies.core.secure import NoSum
+
         assert self._secure is not None
         asked = {client: RecordDict(dict(content)) for client in range(len(self.clients))}
         last = self.current_round
@@ -386,8 +398,8 @@ class ServerGraph(StudyStrategy[Vector]):
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the models; of a server alone also which letters it used."""
         found = {"models": self.models, "round": np.array(self.current_round)}
-        if isinstance(self.post, LonePost):
-            found["letters"] = self.post.mail.seen.state()
+        if self._lone is not None:
+            found["letters"] = self._lone.mail.seen.state()
         return found
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -396,5 +408,5 @@ class ServerGraph(StudyStrategy[Vector]):
             raise ValueError(f"models in the checkpoint have shape {state['models'].shape}")
         self.models = state["models"].copy()
         self.current_round = int(state["round"])
-        if isinstance(self.post, LonePost):
-            self.post.mail.seen.restore(state["letters"])
+        if self._lone is not None:
+            self._lone.mail.seen.restore(state["letters"])

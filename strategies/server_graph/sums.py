@@ -21,7 +21,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -33,10 +33,12 @@ from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError
 from strategies.core.closing.deliver import deliver
 from strategies.core.exchange import Answers
-from strategies.core.secure import SecureAnswers
 from strategies.core.sums import noise_in
 
 from .strategy import ServerGraph
+
+if TYPE_CHECKING:
+    from strategies.core.secure import SecureAnswers
 
 log = logging.getLogger("trellis.strategy")
 
@@ -168,10 +170,10 @@ class NoisySums(ServerGraph):
                 self.ledger.commit(self.clients[client].name, named)
                 self.count(client, event.noise_ratio, event.sampling)
 
-    def count(self, client: int, ratio: float, sampling: float) -> int:
-        """Count one release of a client; return how many that makes."""
+    def count(self, client: int, ratio: float, sampling: float, times: int = 1) -> int:
+        """Count releases of a client; return how many that makes."""
         known = self._releases.setdefault(client, Counter())
-        known[ratio, sampling] += 1
+        known[ratio, sampling] += times
         return known.total()
 
     def _epsilons(self, server_round: int, size: int) -> Row:
@@ -233,5 +235,5 @@ class NoisySums(ServerGraph):
         super().restore(state)
         self._tail, self._tail_rounds = state["tail"].copy(), int(state["tail-rounds"])
         for client, known in enumerate(self.clients):
-            for event in self.ledger.events(known.name):
-                self.count(client, event.noise_ratio, event.sampling)
+            for one in self.ledger.series(known.name):
+                self.count(client, one.first.noise_ratio, one.first.sampling, one.times)

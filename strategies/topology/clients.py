@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def drawn_by_server(
-    homes: NDArray[np.intp], servers: Iterable[int], most: int, rng: np.random.Generator
+    homes: NDArray[np.intp], servers: Iterable[int], most: int, rng: np.random.Generator | None
 ) -> list[int]:
     """Return ``most`` clients of each server, drawn at random, all where there are no more.
 
@@ -21,14 +21,18 @@ def drawn_by_server(
     homes : (K,) the server of every client
     servers : those that ask
     most : L; 0 is all
+    rng : not needed for all
     """
-    chosen: list[int] = []
     asking = [int(server) for server in servers]
+    if not most or rng is None:
+        found: list[int] = np.flatnonzero(np.isin(homes, asking)).tolist()
+        return found
+    chosen: list[int] = []
     # A child depends on its place only, not on how many there are.
-    generators = rng.spawn(max(asking, default=-1) + 1) if most else []
+    generators = rng.spawn(max(asking, default=-1) + 1)
     for server in asking:
         own = np.flatnonzero(homes == server)
-        if most and own.size > most:
+        if own.size > most:
             own = generators[server].choice(own, most, replace=False)
         chosen += [int(client) for client in own]
     return sorted(chosen)

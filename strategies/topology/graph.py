@@ -24,7 +24,6 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import shortest_path
 
 from privacy.mechanisms.homomorphic import check_combination_matrix
 
@@ -123,6 +122,8 @@ class Topology:
     @cached_property
     def diameter(self) -> float:
         """The most edges between two servers; infinite where they are apart."""
+        from scipy.sparse.csgraph import shortest_path  # here: slow to import, and few ask
+
         return float(shortest_path(self.adjacency, unweighted=True, directed=False).max())
 
     def index(self, server: Server) -> int:

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
+from privacy.components import matrix_components
 from privacy.install import LAPTOP
 
 Adjacency = NDArray[np.bool_]
@@ -69,12 +69,9 @@ def graph(setting: str, servers: int, rng: np.random.Generator) -> Adjacency:
 
 
 def components(adjacency: NDArray[np.bool_]) -> tuple[NDArray[np.intp], ...]:
-    """Return the servers of each connected component, in the order of their first servers.
-
-    By scipy, on the matrix as it is: networkx would copy it first, 30 times slower at 1000 servers.
-    """
-    count, label = connected_components(adjacency, directed=False)
-    return tuple(np.flatnonzero(label == which) for which in range(count))
+    """Return the servers of each connected component, in the order of their first servers."""
+    label = matrix_components(adjacency)
+    return tuple(np.flatnonzero(label == which) for which in range(label.max(initial=-1) + 1))
 
 
 def from_pairs(servers: int, first: NDArray[np.intp], second: NDArray[np.intp]) -> Adjacency:
@@ -182,6 +179,8 @@ def _random(servers: int, numbers: Sequence[float], rng: np.random.Generator) ->
     if found is not None:
         return found
     _log.info("random:%g of %d servers: joined by a random tree first", degree, servers)
+    from scipy.sparse.csgraph import minimum_spanning_tree  # here: slow to import, and rare
+
     lengths = np.zeros((servers, servers))
     lengths[first, second] = 1.0 - rng.random(first.size)  # zero would mean no edge
     tree = from_pairs(servers, *minimum_spanning_tree(lengths).nonzero())
@@ -229,7 +228,7 @@ def _until_connected(draw: Draw) -> Adjacency | None:
     for _ in range(_MOST_DRAWS):
         adjacency = draw()
         lonely = len(adjacency) > 1 and not adjacency.any(axis=1).all()  # cheap, and mostly why
-        if not lonely and connected_components(adjacency, directed=False)[0] == 1:
+        if not lonely and not matrix_components(adjacency).any():
             return adjacency
     return None
 

@@ -30,6 +30,18 @@ def test_special_functions_have_scipy_s_bits(name):
     assert np.array_equal(mine, theirs)
 
 
+def test_the_normal_density_has_scipy_s_bits():
+    for x in [0.0, 1e-9, 40.0, *RNG.uniform(-9.0, 9.0, 300)]:
+        assert numerics.normal_density(float(x)) == float(scipy.stats.norm.pdf(float(x)))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (9, 4), (2, 7)])
+def test_a_matching_is_scipy_s(shape):
+    costs = np.round(3.0 * RNG.standard_normal(shape))  # with ties
+    mine, theirs = numerics.linear_sum_assignment(costs), scipy.optimize.linear_sum_assignment
+    assert np.array_equal(mine, theirs(costs))
+
+
 @pytest.mark.parametrize("size", [1, 2, 40, 1025])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 500.0])
 def test_a_log_of_a_sum_has_scipy_s_bits(size, scale):
@@ -111,6 +123,7 @@ a, b = np.diag([2.0, 3.0, 7.0]) + 0.1, np.array([1.0, 2.0, 3.0])
 root = numerics.brentq(lambda x: float(numerics.ndtr(x)) - 0.3, -5.0, 5.0)
 step = numerics.lapack().dposv(a, b)[1]
 solved = numerics.cho_solve(numerics.cho_factor(a), b)
+pairs = numerics.linear_sum_assignment(a)
 heavy = ("special", "optimize", "linalg", "stats", "sparse")
 print([name for name in heavy if f"scipy.{name}" in sys.modules])
 import scipy.stats, scipy.linalg.lapack

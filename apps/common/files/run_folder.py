@@ -28,7 +28,7 @@ STATE = ("checkpoint", "nodes")
 WRITTEN = ".written"
 # How the note begins that says which settings were chosen for the data.
 CHOSEN = "Chosen for this data: "
-_GRAPH_SUFFIXES = (".graphml", ".png", ".csv")
+_GRAPH_SUFFIXES = (".graphml", ".png", ".svg", ".csv")
 
 
 class Named(Protocol):
@@ -153,10 +153,15 @@ def clear(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     for name in STATE:
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (HEADER, *FILES, *TABLES, WRITTEN):
-        for partial in folder.glob(f".{name}.*"):  # of a process that was killed
-            partial.unlink(missing_ok=True)
+    sweep(folder)
     (folder / HEADER).unlink()
+
+
+def sweep(folder: Path) -> None:
+    """Delete what a process that was killed had half written; no other may be writing."""
+    for name in (HEADER, *FILES, *TABLES, WRITTEN):
+        for partial in folder.glob(f".{name}.*"):
+            partial.unlink(missing_ok=True)
 
 
 def note_written(folder: Path, paths: Iterable[Path]) -> None:

@@ -51,7 +51,7 @@ from privacy.secagg.client import Noisers, Summands
 
 Array = NDArray[np.float64]
 
-_COUNT = "sum-releases"
+_COUNT, _ATTEMPT = "sum-releases", "sum-attempts"
 _LEAST_EPSILON = 1e-12  # of one event; an event must claim something
 
 
@@ -128,24 +128,28 @@ class _Task:
             drawn = share.draw(generator(seed, purpose, node.partition, self.server_round))
         else:
             drawn = self._on_device(share, event, node)
-        known = context.state.config_records.get(_COUNT, ConfigRecord())
-        counts = {self.what: number, self._this_round: attempt}
-        context.state[_COUNT] = ConfigRecord({**known, **counts})
+        self._note(_COUNT, number)
+        self._note(_ATTEMPT, [self.server_round, attempt])
         told = RecordDict({f"privacy.{event.name}": ConfigRecord(event.as_record())})
         return drawn, told, terms
 
-    @property
-    def _this_round(self) -> str:
-        return f"{self.what}, round {self.server_round}"
+    def _note(self, record: str, value: int | list[int]) -> None:
+        """Keep a number of this kind of release, in place of the last: state must not grow."""
+        known = self._noted(record)
+        self.context.state[record] = ConfigRecord({**known, self.what: value})
+
+    def _noted(self, record: str) -> ConfigRecord:
+        return self.context.state.config_records.get(record, ConfigRecord())
 
     def _numbers(self) -> tuple[int, int]:
         """Return the number of this release in the run and in its round, from 1.
 
         Those beyond the declared ones are refused.
         """
-        known = self.context.state.config_records.get(_COUNT, ConfigRecord())
-        number = int(known.get(self.what, 0)) + 1  # type: ignore[arg-type]
-        attempt = int(known.get(self._this_round, 0)) + 1  # type: ignore[arg-type]
+        number = int(self._noted(_COUNT).get(self.what, 0)) + 1  # type: ignore[arg-type]
+        before = self._noted(_ATTEMPT).get(self.what)
+        again = isinstance(before, list) and before[0] == self.server_round
+        attempt = 1 + (int(before[1]) if again else 0)  # type: ignore[index]
         if number > self.releases:
             raise PrivacyRefused(
                 f"{self.what}: the run declares {self.releases} releases, and this would be number "

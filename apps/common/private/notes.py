@@ -19,7 +19,7 @@ def sum_notes(ledger: Ledger, groups: Mapping[str, int]) -> list[str]:
 
     ``groups`` says which clients, by name, are summed with which.
     """
-    shares = {name: _summed(ledger.events(name)) for name in groups}
+    shares = {name: _summed([one.first for one in ledger.series(name)]) for name in groups}
     there = {name: event for name, event in shares.items() if event is not None}
     if not there:
         return []

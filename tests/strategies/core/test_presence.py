@@ -65,6 +65,7 @@ def test_nothing_is_sent_to_a_node_that_is_gone(tmp_path, monkeypatch):
     sent, push = [], LocalGrid.push_messages
 
     def counting(self, messages):
+        messages = list(messages)
         sent.append([m.metadata.dst_node_id for m in messages])
         return push(self, messages)
 
