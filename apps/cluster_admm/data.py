@@ -17,6 +17,7 @@ columns are features; it is read by `apps.server_graph.data`. Its cluster stands
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from flwr.app import Context
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from apps.common.assignment import dealt_server, given_number
 from apps.common.node import Node
 from apps.common.seeds import generator
-from apps.common.tables import DataError
+from apps.common.tables import DataError, numbered
 from apps.server_graph.data import Samples, read_samples
 from apps.server_graph.losses import LeastSquares, Logistic, Loss
 from privacy.numerics import expit
@@ -53,13 +54,20 @@ class Truth:
     clusters: Numbers
 
 
+@lru_cache(maxsize=4)
 def synthetic_truth(config: ClusterAdmmConfig, seed: int) -> Truth:
-    """Return the clusters' true models, and whose client is in which."""
+    """Return the clusters' true models, and whose client is in which.
+
+    The same arrays for every client that asks: they cannot be written.
+    """
     base = generator(seed, "base model").standard_normal(config.features)
     gamma = generator(seed, "similarity").uniform(
         -config.similarity, config.similarity, config.cluster_count
     )
-    return Truth((1.0 + gamma)[:, None] * base, _clusters(config, seed))
+    truth = Truth((1.0 + gamma)[:, None] * base, _clusters(config, seed))
+    for array in (truth.models, truth.clusters):
+        array.setflags(write=False)
+    return truth
 
 
 def synthetic_table(config: ClusterAdmmConfig, seed: int, partition: int) -> Samples:
@@ -76,9 +84,7 @@ def synthetic_table(config: ClusterAdmmConfig, seed: int, partition: int) -> Sam
         y = X @ w + config.noise * rng.standard_normal(count)
     else:
         y = np.where(rng.random(count) < expit(X @ w), 1.0, -1.0)
-    width = len(str(config.features))
-    names = tuple(f"x{i + 1:0{width}d}" for i in range(config.features))
-    return Samples(X, y, names, f"synthetic client {partition + 1}")
+    return Samples(X, y, numbered("x", config.features), f"synthetic client {partition + 1}")
 
 
 def client_table(config: ClusterAdmmConfig, seed: int, node: Node) -> Samples:
@@ -113,7 +119,7 @@ def cluster_of(config: ClusterAdmmConfig, seed: int, node: Node, context: Contex
     if given is not None:
         return given
     if node.data_path is None:
-        return int(_clusters(config, seed)[node.partition])
+        return int(synthetic_truth(config, seed).clusters[node.partition])
     if required:
         raise DataError(
             f"{node.name}: which of the {count} clusters is it in? Set cluster=0 to {count - 1} in "

@@ -32,7 +32,6 @@ from .data import Truth, is_numeric, synthetic_truth
 from .private.forecast import sum_warnings
 from .problem import nmsd
 from .release import chosen, statement, warnings
-from .report.page import export_graphs, sections
 
 log = logging.getLogger("trellis.run")
 
@@ -68,7 +67,7 @@ def main(grid: Grid, context: Context) -> None:
         if config.is_auto("rho"):
             run.result.headline["rho"] = strategy.task.rho
         _deliver(strategy, grid, client_models(strategy))
-    run.write_report(sections, export_graphs)
+    run.write_report()
 
 
 def _enrolled(
@@ -115,7 +114,7 @@ def _by_sums(run: StudyRun[ClusterAdmmConfig], grid: Grid) -> None:
             log.warning(note)
         if not config.at_home:
             _deliver(strategy, grid, strategy.releases.models[strategy.groups])
-    run.write_report(sections, export_graphs)
+    run.write_report()
 
 
 def _evaluate_sums(

@@ -32,9 +32,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import erf
-from scipy.stats import norm
+
+from privacy.numerics import brentq, erf, normal_density
 
 from .posterior import Posterior, Spectrum, expected_doubt, observed, posterior, spectrum
 
@@ -195,7 +194,7 @@ def clip_in_deviations(mean_power: float) -> float:
     """Return k with E min(g^2, k^2) / k^2 = ``mean_power`` for a normal g: where t is clipped."""
 
     def excess(k: float) -> float:
-        inside = float(erf(k / _ROOT)) - 2.0 * k * float(norm.pdf(k))
+        inside = float(erf(k / _ROOT)) - 2.0 * k * normal_density(k)
         return (inside + k**2 * (1.0 - float(erf(k / _ROOT)))) / k**2 - mean_power
 
     if excess(_WIDEST) >= 0.0:

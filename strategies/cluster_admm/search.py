@@ -32,7 +32,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
+
+from privacy.numerics import linear_sum_assignment
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]

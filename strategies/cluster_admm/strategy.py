@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
@@ -35,15 +35,15 @@ from numpy.typing import NDArray
 from strategies.core import wire
 from strategies.core.base import Client, Row, StudyError, StudyStrategy
 from strategies.core.rules import FEWEST
-from strategies.network.bridges import Bridges
-from strategies.network.greeting import KEPT_ROUND
 from strategies.network.mailbox import BadLetter, Letter, Mailbox
-from strategies.network.member import GraphMember
 from strategies.topology.clients import drawn_by_server
 from strategies.topology.graph import Topology
 
 from .divergence import DivergenceWatch
 from .server import ExactServer, MixingServer, PaperServer
+
+if TYPE_CHECKING:
+    from strategies.network.bridges import Bridges
 
 Vector = NDArray[np.float64]
 
@@ -100,7 +100,9 @@ class ClusterAdmm(StudyStrategy[Vector]):
         self.task = task
         self.mailbox = Mailbox(task.topology.servers) if mailbox is None else mailbox
         self.alone = len(self.mailbox.own) < task.topology.servers
-        if isinstance(self.mailbox, Bridges):
+        if not isinstance(self.mailbox, Mailbox):
+            from strategies.network.member import GraphMember
+
             self.network = GraphMember(self.mailbox)
             self.mailbox.on_gone = lambda neighbour: self._lone.drop(neighbour)
             self.mailbox.on_join = lambda neighbour: self._lone.join(neighbour)
@@ -132,8 +134,10 @@ class ClusterAdmm(StudyStrategy[Vector]):
 
     def met(self, first: int, planned: int) -> None:
         """Count the clients of other servers, and begin anew with who has gone on meanwhile."""
-        if not isinstance(self.mailbox, Bridges):
+        if isinstance(self.mailbox, Mailbox):
             return
+        from strategies.network.greeting import KEPT_ROUND
+
         mail, me = self.mailbox, self.mailbox.place.server
         told = {s: g.facts.get(_CLIENTS) for s, g in mail.board.greetings.items() if s != me}
         self.elsewhere = sum(
@@ -224,7 +228,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
 
     def participants(self, server_round: int) -> list[int]:
         """Return a sample of every server's clients."""
-        rng = self.sampler(self.iteration(server_round))
+        rng = self.sampler(self.iteration(server_round)) if self.plan.sample else None
         return drawn_by_server(self.homes, self.mailbox.own, self.plan.sample, rng)
 
     def share(self, client: int) -> float:
@@ -279,8 +283,8 @@ class ClusterAdmm(StudyStrategy[Vector]):
         """Apply (8)-(10), or the exact update, then (5)."""
         task, before = self.task, self.models
         answered = np.array(sorted(replies), dtype=np.intp)
-        for client in answered:
-            self.last[client] = replies[int(client)]
+        if answered.size:
+            self.last[answered] = np.array([replies[client] for client in answered.tolist()])
         self.seen[answered] = True
         counted = np.flatnonzero(self.seen) if task.exact else answered
         sent = self.last[counted] - self.duals[counted] / task.rho
@@ -305,10 +309,14 @@ class ClusterAdmm(StudyStrategy[Vector]):
             # Others may have written the models; in step they say all that servers remember.
             for number, server in self.servers.items():
                 server.settle(self.models[number], self.server_duals[number], self.models)
-        homes, groups = self.homes[clients], self.groups[clients]
+        # Every server's clients side by side, in their order: one look for all servers.
+        homes = self.homes[clients]
+        by_server = np.argsort(homes, kind="stable")
+        sent, groups = sent[by_server], self.groups[clients[by_server]]
+        ends = np.searchsorted(homes[by_server], np.arange(self.task.topology.servers + 1))
         told: dict[int, dict[int, Letter]] = {}
         for number, server in self.servers.items():
-            own = homes == number
+            own = slice(ends[number], ends[number + 1])
             told[number] = server.tell(sent[own], groups[own], tau)
         letters = self.mailbox.carry(server_round, told, self.adjacency)
         self.models, self.server_duals = self.models.copy(), self.server_duals.copy()
@@ -324,7 +332,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
                 server.hear(good)
                 return
             except BadLetter as error:
-                if not isinstance(self.mailbox, Bridges):
+                if isinstance(self.mailbox, Mailbox):
                     raise
                 del good[error.server]
                 self.mailbox.seen.note(server_round, error.server, f"refused: {error}")

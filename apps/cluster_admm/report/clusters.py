@@ -9,6 +9,7 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 
 from apps.common.results import RunResult
 from apps.pages import plots
+from apps.pages.clients.chosen import shown, table_of
 from apps.pages.page import Block, Facts, FigureBlock, Notice, Paragraph, Section, Table
 from apps.pages.server_map import server_map
 from apps.pages.wording import counted, number
@@ -103,8 +104,12 @@ def _server_table(outcome: Outcome) -> Table:
     for name, counts in zip(outcome.cluster_names, outcome.counts.T.tolist(), strict=True):
         pairs = zip(counts, outcome.known, strict=True)
         columns[name] = [count if here else None for count, here in pairs]
-    rows = list(zip(*columns.values(), strict=True))
-    return Table(list(columns), rows, "The servers, with their clients in all and by cluster.")
+    sizes = [np.nan if held is None else held for held in outcome.held]
+    caption, ends = (
+        "The servers, with their clients in all and by cluster.",
+        ("largest", "smallest"),
+    )
+    return table_of(columns, shown(sizes), caption, ends, "models.csv", "servers")
 
 
 def _pictures(outcome: Outcome) -> list[Block]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.results import RunResult, write_atomically
-from apps.pages.graphs import networkx_for, node_names, write_graph
+from apps.pages.graphs import node_names, write_graph
 
 from .outcome import Outcome
 
@@ -65,16 +65,12 @@ def _write_graph(path: Path, outcome: Outcome, adjacency: NDArray[np.bool_]) -> 
     names = node_names(outcome.server_names)
     if len(set(names)) < len(names):
         names = [f"server-{s}" for s in range(len(names))]
-    graph = networkx_for("GraphML files").Graph()
-    for s, name in enumerate(names):
-        graph.add_node(name)
-        if not outcome.known[s]:
-            continue
-        held = outcome.counts[s].tolist()
-        norms = np.linalg.norm(outcome.models[s], axis=1).tolist()
-        graph.nodes[name]["clients"] = sum(held)
-        graph.nodes[name].update({f"clients_{q}": number for q, number in enumerate(held)})
-        graph.nodes[name].update({f"norm_{q}": norm for q, norm in enumerate(norms)})
-    joined = np.argwhere(np.triu(adjacency))
-    graph.add_edges_from((names[a], names[b]) for a, b in joined.tolist())
-    write_graph(path, graph)
+    norms = np.linalg.norm(outcome.models, axis=2)
+    columns = {"clients": outcome.counts.sum(axis=1).tolist()}
+    columns |= {f"clients_{q}": held.tolist() for q, held in enumerate(outcome.counts.T)}
+    columns |= {f"norm_{q}": norm.tolist() for q, norm in enumerate(norms.T)}
+    known = {
+        name: [value if here else None for value, here in zip(values, outcome.known, strict=True)]
+        for name, values in columns.items()
+    }
+    write_graph(path, names, np.argwhere(np.triu(adjacency)), node_data=known)

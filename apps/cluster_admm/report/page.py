@@ -17,6 +17,7 @@ from apps.pages import plots
 from apps.pages.network import network_sections
 from apps.pages.report import (
     Block,
+    Code,
     FigureBlock,
     Gallery,
     Notice,
@@ -57,6 +58,10 @@ WORDING = Wording(
 FEWEST_ROUNDS = 20
 _ROUNDS_BESIDE_SUMS = 100
 _MARKS = 8
+_TOO_LARGE = (
+    "Left out: with so many clients or samples it would take longer than the report. To compare, "
+    "run the methods one by one, then"
+)
 _CROSSES = (
     "Here it has the server's models, one a cluster, made of what its clients of that cluster "
     "sent: a neighbour sees them as they are. Where a server has a single client of a cluster, "
@@ -163,7 +168,7 @@ def _side_by_side(result: RunResult, truth: Array) -> Section:
         given = replace(given, rounds=max(asked, 1))
         rounds = affordable(given)
         if rounds < min(FEWEST_ROUNDS, asked) or not ran:
-            return Section(title, [Paragraph("Left out: on this much data it would take long.")])
+            return Section(title, [Paragraph(_TOO_LARGE), Code("trellis compare DIR DIR ...")])
         found = compare(replace(given, rounds=rounds), result.seed)
     except (ConfigError, ValueError, OSError) as error:
         return Section(title, [Paragraph(f"Left out: {error}")])

@@ -21,6 +21,7 @@ from apps.common.settings import ConfigError
 from apps.pages import plots
 from apps.pages.page import Block, Facts, FigureBlock, Notice, Paragraph, Section
 from apps.pages.wording import number
+from privacy.accounting.series import every, releases
 from privacy.accounting.zcdp import decaying_rho, decaying_total, paper_decaying_total, zcdp_epsilon
 from privacy.mechanisms.gaussian import gaussian_epsilon
 
@@ -76,9 +77,8 @@ def spent_by_round(entry: Mapping[str, Any], rounds: int) -> Array:
     Every event is 1/2 (sensitivity / sigma)^2; place 0 is before the first round.
     """
     spent = np.zeros(rounds + 1)
-    for event in entry.get("events") or ():
-        sigma, distance = float(event["sigma"]), float(event["sensitivity"])
-        spent[min(max(int(event["round"]), 0), rounds)] += 0.5 * (distance / sigma) ** 2
+    for event in every(entry.get("events") or ()):
+        spent[min(max(event.round, 0), rounds)] += 0.5 * event.noise_ratio**2
     return np.cumsum(spent)
 
 
@@ -98,18 +98,18 @@ def _totals(config: ClusterAdmmConfig, result: RunResult, rounds: int) -> list[B
     whole = np.array([decaying_total(config.phi_start, config.zeta, int(n)) for n in x])
     printed = np.array([paper_decaying_total(config.phi_start, config.zeta, int(n)) for n in x])
     known = [
-        (str(entry.get("name", "?")), spent_by_round(entry, rounds), len(entry["events"]))
+        (str(entry.get("name", "?")), spent_by_round(entry, rounds), releases(entry["events"]))
         for entry in result.ledger.get("clients") or ()
         if entry.get("events")
     ]
     lines: dict[str, Array] = {"a client in every round": whole, "the paper's (48)": printed}
     blocks: list[Block] = []
     if known:
-        who, line, releases = max(known, key=lambda one: one[1][-1])
+        who, line, made = max(known, key=lambda one: one[1][-1])
         lines = {"the client that spent most": line[1:], **lines}
         total, least = float(line[-1]), min(float(one[1][-1]) for one in known)
         about: dict[str, object] = {
-            "Client that spent most": f"{who}, {releases:,} releases in {rounds:,} rounds",
+            "Client that spent most": f"{who}, {made:,} releases in {rounds:,} rounds",
             "Its total": f"{number(total)}-zCDP",
             "The least of a client": f"{number(least)}-zCDP",
         }

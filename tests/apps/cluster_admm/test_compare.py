@@ -10,6 +10,7 @@ import pytest
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.report import compare as module
 from apps.cluster_admm.report.compare import affordable, as_method, compare
+from apps.cluster_admm.report.page import FEWEST_ROUNDS
 from apps.cluster_admm.simulate import simulate
 from apps.common.settings import ConfigError
 
@@ -71,10 +72,11 @@ def test_logistic_clients_cannot_be_simulated():
         compare(replace(SMALL, loss="logistic"), 1)
 
 
-def test_the_default_setting_is_compared_in_full_also_with_noise():
+def test_the_default_setting_is_compared_in_full_with_noise_for_fewer_rounds():
     default = ClusterAdmmConfig()
     assert affordable(default) == 200
-    assert affordable(replace(default, privacy="paper")) == 200
+    # A draw a client and round: all 200 would take as long as the whole report may.
+    assert FEWEST_ROUNDS < affordable(replace(default, privacy="paper")) < 200
 
 
 def test_long_runs_are_cut_and_large_data_left_out():

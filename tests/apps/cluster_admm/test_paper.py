@@ -12,7 +12,7 @@ import pytest
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.paper import synthetic as paper
 from apps.cluster_admm.simulate import simulate
-from apps.experiments.figures import figure
+from tests.apps.experiments.making import make
 
 SMALL = {
     **paper.PAPER, "servers": 4, "clients": 24, "features": 4, "samples": "6-9", "topology": "ring",
@@ -73,7 +73,7 @@ def test_one_server_asks_as_many_clients_a_round_as_all_servers_together():
 
 @pytest.mark.parametrize("name", ["fig1", "fig2", "fig3"])
 def test_learning_curves_have_a_line_a_method(name, small, tmp_path, console):
-    figure("cluster-admm", name)(tmp_path, console)
+    make("cluster-admm", name, tmp_path, console)
     rows = read(tmp_path / f"{name}.csv")
     assert len(rows) == 12
     assert set(rows[0]) == {"round", *paper.METHODS, *paper.BESIDE}

@@ -17,8 +17,8 @@ from apps.cluster_admm.paper.images import learn
 from apps.cluster_admm.problem import optimum
 from apps.cluster_admm.steps import LogisticStep, LogisticSteps
 from apps.common.tables import DataError
-from apps.experiments.figures import figure
 from tests.apps.datasets import needs
+from tests.apps.experiments.making import make
 
 
 def tables_of(clients, features, low, high, seed=0, size=1.0):
@@ -147,7 +147,7 @@ def read(path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("name", ["fig8", "fig9", "fig11", "fig12"])
 def test_curves_have_a_line_a_method_and_name_their_data(name, small, tmp_path, console):
-    figure("cluster-admm", name)(tmp_path, console)
+    make("cluster-admm", name, tmp_path, console)
     rows = read(tmp_path / f"{name}.csv")
     methods = {"fig11": paper_images.METHODS, "fig12": paper_images.FALLING}.get(
         name, paper_images.DIGITS
@@ -163,8 +163,8 @@ def test_curves_have_a_line_a_method_and_name_their_data(name, small, tmp_path, 
 
 
 def test_figure_10_is_figure_9_s_end_over_tau(small, tmp_path, console):
-    figure("cluster-admm", "fig9")(tmp_path, console)
-    figure("cluster-admm", "fig10")(tmp_path, console)
+    make("cluster-admm", "fig9", tmp_path, console)
+    make("cluster-admm", "fig10", tmp_path, console)
     rows = read(tmp_path / "fig10.csv")
     assert [float(row["tau"]) for row in rows] == list(paper_images.TAUS)
     end = read(tmp_path / "fig9.csv")[-1]
@@ -175,7 +175,7 @@ def test_figure_10_is_figure_9_s_end_over_tau(small, tmp_path, console):
 
 def test_the_stand_in_is_called_one_on_the_screen(small, tmp_path):
     console = Console(record=True, width=200, file=io.StringIO())
-    figure("cluster-admm", "fig11")(tmp_path, console)
+    make("cluster-admm", "fig11", tmp_path, console)
     assert "These are not the paper's data" in console.export_text()
 
 
@@ -184,7 +184,7 @@ def test_absent_data_is_named(monkeypatch, tmp_path, console):
     monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
     for name, folder in (("fig8", "MNIST"), ("fig10", "MNIST"), ("fig12", "MedNIST")):
         with pytest.raises(DataError, match=f"set TRELLIS_DATA to the folder that holds {folder}"):
-            figure("cluster-admm", name)(tmp_path, console)
+            make("cluster-admm", name, tmp_path, console)
 
 
 @needs("MNIST")

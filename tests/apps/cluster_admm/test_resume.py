@@ -35,8 +35,8 @@ def start(settings, out, app=apps.client_app, resume=False):
     ]
     run_local(apps.server_app, app, nodes, run_config | {"out": str(out)})
     result = RunResult.load(out)
-    for row in result.metrics:
-        del row["seconds"]
+    kept = [{k: v for k, v in row.items() if k != "seconds"} for row in result.metrics]
+    result.metrics = kept
     return result
 
 

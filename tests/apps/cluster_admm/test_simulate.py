@@ -195,3 +195,32 @@ def test_what_cannot_be_simulated_is_refused():
         simulate(settings(clusters="auto:3"), 1)
     with pytest.raises(ConfigError, match="nonsense"):
         simulate(settings(topology="nonsense"), 1)
+
+
+# The paper's setting (Sec. V-A), in which both kinds of runs were seen.
+SECTION_5A = {
+    "servers": 10, "clients": 150, "topology": "random:3", "clusters": "3", "features": 60,
+    "samples": "2-9", "similarity": 0.15, "noise": 1.0, "ridge": 0.1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [1, 3, 4])
+def test_scheduled_runs_that_stir_about_their_level_are_not_taken_for_divergence(seed):
+    # Without a watch they stay at -12 to -10 dB for 3,000 rounds; their ways grow for 200 rounds.
+    changes = {"tau": 0.9, "rho": 3.0, "sample": 3, "rounds": 600}
+    run = simulate(ClusterAdmmConfig.from_settings({**SECTION_5A, **changes}), seed)
+    assert np.max(run.nmsd[100:]) < -8.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tau": 0.9, "rho": 1.0, "rounds": 300},  # without a watch x 50,000 in 1,200 rounds
+        {"tau": 0.0, "rho": 0.4, "rounds": 700},  # x 12 in 1,200 rounds
+        {"tau": 0.9, "rho": 0.3, "sample": 3, "rounds": 800},  # x 3 in 1,200 rounds
+    ],
+    ids=["fast", "slow", "slow and scheduled"],
+)
+def test_runs_that_diverge_slowly_are_stopped(changes):
+    with pytest.raises(StudyError, match="the models diverge"):
+        simulate(ClusterAdmmConfig.from_settings({**SECTION_5A, **changes}), 1)

@@ -54,3 +54,20 @@ def test_a_watch_goes_on_from_its_memory():
         seen = resumed.diverges(swings[n - 1], before, n)
         before = swings[n - 1]
     assert seen
+
+
+def test_very_slow_growth_is_seen_in_longer_windows():
+    swings = [np.array([1.0005**n, -(1.0005**n)]) * (-1) ** n for n in range(2500)]
+    assert 400 <= first_alarm(swings) <= 2400
+
+
+def test_a_stir_that_comes_to_its_full_length_is_left_alone():
+    # Noise that adds up and is forgotten slowly: ways and lengths grow for long, to a limit.
+    rng = np.random.default_rng(2)
+    stir, iterates = np.zeros(200), []
+    for n in range(3000):
+        stir = 0.998 * stir + (1.0 - 0.998**n) * rng.standard_normal(200)
+        iterates.append(np.ones(200) + 0.3 * stir)
+    lengths = [np.linalg.norm(np.concatenate(iterates[a : a + 25])) for a in (25, 125, 2900)]
+    assert lengths[0] < lengths[1] < lengths[2]
+    assert first_alarm(iterates) == 0
