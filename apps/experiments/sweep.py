@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
 from apps.common.results import RunResult, metrics_csv, write_atomically
@@ -49,25 +49,32 @@ class Outcome:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def on_all_cores(
+def in_processes(
     function: Callable[[Item], Found], items: Sequence[Item], console: Console, title: str
-) -> list[Found]:
-    """Return the function's value for every item, in order, with a progress bar.
+) -> Iterator[tuple[int, Found]]:
+    """Yield the place and the value of every item as it is found, with a progress bar.
 
     Each is computed with one BLAS thread, in processes on this machine or on what else
     ``joblib.parallel_config`` names: the same bits everywhere.
     """
-    found: dict[int, Found] = {}
     at_once = how_many_at_once(len(items))
     work = partial(_with_one_thread, function)
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
-        Progress(console=console, transient=True) as progress,
+        Progress(*columns, console=console, transient=True) as progress,
         closing(side_by_side(work, items, at_once)) as values,
     ):
         task = progress.add_task(title, total=len(items))
         for place, value in values:
-            found[place] = value
+            yield place, value
             progress.advance(task)
+
+
+def on_all_cores(
+    function: Callable[[Item], Found], items: Sequence[Item], console: Console, title: str
+) -> list[Found]:
+    """Return the function's value for every item, in order."""
+    found = dict(in_processes(function, items, console, title))
     return [found[place] for place in range(len(items))]
 
 
