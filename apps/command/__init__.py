@@ -7,20 +7,35 @@ is heavy (Flower, numpy, rich, a study) is imported inside `act`: help must come
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import audit, case, compare, deploy, device, listing, merge, paper, predict, report, run
+from . import (
+    audit,
+    case,
+    compare,
+    deploy,
+    device,
+    distances,
+    listing,
+    merge,
+    paper,
+    predict,
+    run,
+)
 from . import sample as sampling
 from . import tune as tuning
+from .ended import graphs, report
+from .suggesting import SuggestingParser
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 COMMANDS = (
-    *(listing, run, sampling, tuning, predict, compare, report, case, paper, audit),
-    *(merge, deploy, device),
+    *(listing, run, sampling, tuning, predict, compare, report, graphs, case, paper, audit),
+    *(distances, merge, deploy, device),
 )
 
 # What a user can mend; everything else is a defect and shows its trace.
@@ -28,8 +43,17 @@ USER_ERRORS = (ValueError, RuntimeError, OSError, ImportError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
+    """Run the command; return its exit code. Without ``arguments`` it is the process's own."""
     options = _parser().parse_args(arguments)
+    code = _act(options)
+    if arguments is None:
+        # The process ends: to look for garbage in all that is loaded would take a fifth of the
+        # time of a run that has used torch.
+        gc.freeze()
+    return code
+
+
+def _act(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     console = Console()
@@ -62,7 +86,7 @@ def _say_interrupted(options: argparse.Namespace, console: Console) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = SuggestingParser(
         prog="trellis", description="Federated graph learning under privacy, on Flower."
     )
     parser.add_argument("--verbose", action="store_true", help="log everything, show traces")

@@ -32,7 +32,7 @@ def act(options: argparse.Namespace, console: Console) -> None:
     from apps.runs.merge import merge
 
     from .closing import show
-    from .report import write
+    from .ended.report import write
 
     out: Path = options.out.resolve()
     _refuse_to_replace(out)

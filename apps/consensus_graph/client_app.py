@@ -64,7 +64,7 @@ def train(message: Message, context: Context) -> Message:
         reply = summands(message, context)
         content = RecordDict({"arrays": wire.record(reply.arrays), **dict(reply.clear)})
         return Message(content, reply_to=message)
-    config, statistic, w, events = _update(message, context)
+    statistic, w, events = _update(config, message, context)
     content = RecordDict({"arrays": wire.record({"weights": w}), **_as_records(events)})
     if config.privacy != "paper":  # there the objective would tell of the raw data
         value = objective(w, statistic.values, config.alpha, config.beta)
@@ -102,7 +102,7 @@ def summands(message: Message, context: Context) -> Summands:
         return sum_of(message, context)
     if config.at_home:
         raise ValueError("the run has clients learn alone, at home; nothing is summed")
-    config, statistic, w, events = _update(message, context)
+    statistic, w, events = _update(config, message, context)
     sent = _sent(message, statistic)
     first = "slope" not in sent
     count = float(statistic.count)
@@ -135,10 +135,9 @@ def permitted(config: ConsensusGraphConfig, node: Node, context: Context) -> Pol
 
 
 def _update(
-    message: Message, context: Context
-) -> tuple[ConsensusGraphConfig, Statistic, Vector, list[PrivacyEvent]]:
+    config: ConsensusGraphConfig, message: Message, context: Context
+) -> tuple[Statistic, Vector, list[PrivacyEvent]]:
     """Return this client's new graph, and what was released on the way."""
-    config = settings_of(context)
     if config.secure_aggregation and not message.metadata.message_type.startswith("train.secagg"):
         raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
     statistic = _statistic(config, context)
@@ -156,7 +155,7 @@ def _update(
         events += [event] if event is not None else []
     if config.method != "fedavg":  # whose slopes are bounded with its graphs
         w = clipped(w, arrays["consensus"], config.norm_bound)
-    return config, statistic, w, events
+    return statistic, w, events
 
 
 def _sent(message: Message, statistic: Statistic) -> dict[str, Vector]:

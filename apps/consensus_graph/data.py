@@ -10,6 +10,7 @@ weights, here they are resampled from those of G_0. Signals are Gaussian with co
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,14 @@ from numpy.typing import NDArray
 from apps.common.node import Node
 from apps.common.own_data.scaling import public_scaling
 from apps.common.seeds import generator
-from apps.common.tables import DataError, Table, read_table, read_tolerantly, require_variation
+from apps.common.tables import (
+    DataError,
+    Table,
+    numbered,
+    read_table,
+    read_tolerantly,
+    require_variation,
+)
 
 from .config import ConsensusGraphConfig
 from .problem import Matrix, Vector, adjacency, edge_vector, statistic
@@ -51,9 +59,7 @@ def synthetic_table(config: ConsensusGraphConfig, seed: int, partition: int) -> 
     counts = config.signal_counts()
     count = counts[partition % len(counts)]
     signals = smooth_signals(adjacency(w), count, generator(seed, "signals", partition))
-    width = len(str(config.nodes))
-    names = tuple(f"v{i + 1:0{width}d}" for i in range(config.nodes))
-    return Table(signals, names, f"synthetic client {partition + 1}")
+    return Table(signals, numbered("v", config.nodes), f"synthetic client {partition + 1}")
 
 
 def client_table(config: ConsensusGraphConfig, seed: int, node: Node) -> Table:
@@ -119,8 +125,9 @@ def smooth_signals(weights: Matrix, count: int, rng: np.random.Generator) -> Mat
     return (rng.standard_normal((count, weights.shape[0])) * scale) @ vectors.T
 
 
+@lru_cache(maxsize=4)
 def _shared_graphs(config: ConsensusGraphConfig, seed: int) -> tuple[Vector, Vector]:
-    """Return G_0 and the consensus graph, both (p,)."""
+    """Return G_0 and the consensus graph, both (p,), the same for every client that asks."""
     rng = generator(seed, "shared graph")
     points = rng.random((config.nodes, 2))
     squared = np.sum((points[:, None, :] - points[None, :, :]) ** 2, axis=-1)
@@ -130,6 +137,8 @@ def _shared_graphs(config: ConsensusGraphConfig, seed: int) -> tuple[Vector, Vec
     kept = rng.permutation(present)[: round(config.overlap * present.size)]
     consensus = np.zeros_like(base)
     consensus[kept] = base[kept]
+    for shared in (base, consensus):
+        shared.setflags(write=False)
     return base, consensus
 
 

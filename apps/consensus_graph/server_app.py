@@ -11,7 +11,13 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from apps.common.metrics import EDGE_THRESHOLD, LOOSE_EDGE_THRESHOLD, matthews, relative_error
+from apps.common.metrics import (
+    EDGE_THRESHOLD,
+    LOOSE_EDGE_THRESHOLD,
+    matthews,
+    matthews_each,
+    relative_error,
+)
 from apps.common.own_data.standardising import tell
 from apps.common.recording import StudyRun
 from apps.common.results import RunResult
@@ -23,7 +29,6 @@ from strategies.consensus_graph.strategy import ConsensusGraph
 from strategies.core import wire
 from strategies.core.base import Client
 from strategies.core.closing.deliver import deliver
-from strategies.core.secure import SecureSum
 
 from .config import ConsensusGraphConfig
 from .data import Truth, synthetic_truth
@@ -32,7 +37,6 @@ from .private.forecast import EACH_ADVICE, forecast_of
 from .private.score import held_out_count
 from .problem import Vector, objective, recover_statistic
 from .release import statement
-from .report.page import export_graphs, sections
 from .solver import solve
 
 log = logging.getLogger("trellis.run")
@@ -72,7 +76,7 @@ def main(grid: Grid, context: Context) -> None:
         _fill(run.result, strategy, _truth(config, run.seed, strategy))
         if not config.at_home:
             _deliver(strategy, grid, shared=config.method != "igl")
-    run.write_report(sections, export_graphs)
+    run.write_report()
 
 
 def _deliver(strategy: Strategy, grid: Grid, *, shared: bool) -> None:
@@ -98,12 +102,17 @@ def build_strategy(
     if config.sums or config.at_home:
         return _private_strategy(config, arguments)
     if config.method == "fedavg":
+        secure = None
+        if config.secure_aggregation:
+            from strategies.core.secure import SecureSum  # here: other runs do without its modules
+
+            secure = SecureSum()
         return AveragedGraph(
             **arguments,
             objective=partial(objective, alpha=config.alpha, beta=config.beta),
             send_own=send_own,
             beta=config.beta,
-            secure=SecureSum() if config.secure_aggregation else None,
+            secure=secure,
             exact=(lambda z: solve(z, config.alpha, config.beta).w) if config.accelerated else None,
         )
     penalties = {"rho": config.rho, "lambda_": config.lambda_}
@@ -139,6 +148,8 @@ def _private_strategy(
         return Shared(pooled.consensus_of(known, config.alpha), known.noise)
 
     made = PrivateConsensus if config.sums else AloneAtHome
+    from strategies.core.secure import SecureSum
+
     secure = SecureSum(
         pooled.FRACTION_BITS, noisy=True, dropout=config.dropout, colluding=config.colluding
     )
@@ -220,12 +231,13 @@ def scores(method: str, weights: Any, consensus: Any, truth: Truth) -> dict[str,
     """Return MCC (34) at both thresholds and RE (35), of the clients' mean and of the consensus."""
     found: dict[str, float] = {}
     if weights is not None:
-        pairs = list(zip(weights, truth.weights, strict=True))
+        pairs = zip(weights, truth.weights, strict=True)
+        levels = {"mcc": EDGE_THRESHOLD, "mcc-loose": LOOSE_EDGE_THRESHOLD}
         found = {
-            "mcc": float(np.mean([matthews(w, t, EDGE_THRESHOLD) for w, t in pairs])),
-            "mcc-loose": float(np.mean([matthews(w, t, LOOSE_EDGE_THRESHOLD) for w, t in pairs])),
-            "re": float(np.mean([relative_error(w, t) for w, t in pairs])),
+            name: float(np.mean(matthews_each(weights, truth.weights, level)))
+            for name, level in levels.items()
         }
+        found["re"] = float(np.mean([relative_error(w, t) for w, t in pairs]))
     if method != "igl":  # which learns no consensus
         found["consensus-mcc"] = matthews(consensus, truth.consensus, EDGE_THRESHOLD)
         found["consensus-re"] = relative_error(consensus, truth.consensus)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from apps.pages.figure import INK, PALETTE, plain, style
+from apps.pages.figure import INK, PALETTE, placed, plain, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_WIDTH, _HEIGHT = 4.8, 2.9  # inches
+_LETTER = 0.072  # inches, of a tick's label
 
 
 @style()
@@ -24,20 +27,25 @@ def curves(
     title: str = "",
     log_x: bool = False,
     log_y: bool = False,
+    bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    points: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
 ) -> Figure:
     """Draw named curves over ``x``, or each over its own ``x[name]``.
+
+    ``bands`` are the lower and upper ends of a curve's spread by its name. ``points`` are others'
+    values (x, y), as crosses; one that has the name of a curve has its colour.
 
     What cannot be drawn (not finite; not positive on a logarithmic axis) leaves a gap. A
     logarithmic axis that spans little has labels between the powers of ten as well.
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     # As many legend entries side by side as their names leave room for.
-    columns = max(1, min(len(y), 60 // (8 + max(map(len, y), default=1))))
-    lines = -(-len(y) // columns) if len(y) > 1 else 0
-    figure = Figure(figsize=(4.8, 2.9 + 0.19 * lines))
-    axes = figure.add_subplot()
+    named = [*y, *(_beside(name, y) for name in points or ())]
+    columns = max(1, min(len(named), 60 // (8 + max(map(len, named), default=1))))
+    lines = -(-len(named) // columns) if len(named) > 1 else 0
+    figure = placed(_WIDTH, _HEIGHT + 0.19 * lines)
+    axes = figure.add_axes((0.15, 0.2, 0.8, 0.7))
     if log_x:
         log_axis(axes.xaxis, axes.set_xscale)
     else:
@@ -58,6 +66,22 @@ def curves(
             markersize=3.2,
             label=plain(name),
         )
+        if bands and name in bands:
+            low, high = (np.asarray(end, dtype=np.float64) for end in bands[name])
+            hidden |= log_y & (low <= 0.0)
+            axes.fill_between(
+                place,
+                np.where(hidden, np.nan, low),
+                np.where(hidden, np.nan, high),
+                color=PALETTE[index % len(PALETTE)],
+                alpha=0.18,
+                linewidth=0,
+            )
+    colours = {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(y)}
+    for name, (places, theirs) in (points or {}).items():
+        look: Any = {"marker": "x", "s": 26, "linewidths": 1.4, "zorder": 3}
+        colour = colours.get(name, INK)
+        axes.scatter(places, theirs, color=colour, label=plain(_beside(name, y)), **look)
     seen = np.concatenate([np.asarray(values, dtype=np.float64).ravel() for values in y.values()])
     if not log_y and np.all(np.mod(seen[np.isfinite(seen)], 1.0) == 0.0):
         axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -69,9 +93,31 @@ def curves(
     axes.set_ylabel(plain(y_label))
     if title:
         axes.set_title(plain(title))
-    if len(y) > 1:
-        figure.legend(loc="outside lower center", ncols=columns, fontsize=8.5)
+    if len(named) > 1:
+        figure.legend(loc="lower center", ncols=columns, fontsize=8.5, borderaxespad=0.2)
+    _fit(figure, axes, 0.19 * lines)
     return figure
+
+
+def _beside(name: str, curves: Mapping[str, ArrayLike]) -> str:
+    """Return what others' values are called: where a curve has their name, the paper's."""
+    return f"{name}, paper" if name in curves else name
+
+
+def _fit(figure: Figure, axes: Any, legend: float) -> None:
+    """Give labels the room that they take, by the number of their letters, above a legend.
+
+    What a layout engine measures is a font that the reader of a page does not see.
+    """
+    width, height = figure.get_size_inches()
+    places, (low, high) = axes.yaxis.get_majorticklocs(), sorted(axes.get_ylim())
+    words = axes.yaxis.get_major_formatter().format_ticks(places)
+    seen = [word for word, at in zip(words, places, strict=True) if low <= at <= high]
+    left = 0.15 + _LETTER * max(map(len, seen), default=1) + (0.2 if axes.get_ylabel() else 0.0)
+    below = 0.3 + legend + (0.18 if axes.get_xlabel() else 0.0)
+    above = 0.22 + (0.12 if axes.get_title(loc="left") else 0.0)  # of marks, or powers of ten
+    inner = (width - left - 0.15, height - below - above)
+    axes.set_position((left / width, below / height, inner[0] / width, inner[1] / height))
 
 
 @style()

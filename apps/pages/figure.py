@@ -28,6 +28,9 @@ SHARED, PRIVATE = "#0072B2", "#D55E00"
 PALETTE = (SHARED, PRIVATE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555")
 INK, QUIET = "#2b2f36", "#8a919c"
 
+_PLACES = re.compile(r"<(?:path|use) [^>]*>")
+_DIGITS = re.compile(r"(\d\.\d\d)\d+")
+
 _STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 9.0,
@@ -56,9 +59,16 @@ _STYLE: Any = {
 }
 
 
+_inside = False
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """Draw in Trellis' style whatever the caller's own settings are, and leave those alone."""
+    global _inside
+    if _inside:  # one set-up for all that is drawn inside another's
+        yield
+        return
     try:
         import matplotlib
     except ImportError as error:
@@ -68,7 +78,24 @@ def style() -> Iterator[None]:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        yield
+        _inside = True
+        try:
+            yield
+        finally:
+            _inside = False
+
+
+def placed(width: float, height: float) -> Figure:
+    """Return a figure, in inches, whose parts' places are known: no layout engine looks for them.
+
+    One would draw everything twice, and differently where a figure is written a second time. (With
+    ``layout="none"`` a figure forgets that it has none when it is written.)
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import PlaceHolderLayoutEngine
+
+    kept = PlaceHolderLayoutEngine(adjust_compatible=True, colorbar_gridspec=True)
+    return Figure(figsize=(width, height), layout=kept)
 
 
 def plain(text: str) -> str:
@@ -93,6 +120,8 @@ def svg(figure: Figure, label: str = "") -> Markup:
     figure.savefig(buffer, format="svg", dpi=144, metadata=nothing)
     text = buffer.getvalue()
     text = text[text.index("<svg") :].strip()
+    # A hundredth of a point is more than a screen shows.
+    text = _PLACES.sub(lambda places: _DIGITS.sub(r"\1", places.group()), text)
     prefix = "f" + hashlib.sha256(f"{label}\n{text}".encode()).hexdigest()[:8]
     seen: dict[str, int] = {}
 
@@ -112,6 +141,12 @@ def svg(figure: Figure, label: str = "") -> Markup:
     return own_markup(text.replace("<svg", opening, 1))
 
 
+def save_svg(picture: Markup, path: Path) -> Path:
+    """Write what `svg` returned as a file of its own: it is drawn once for page and folder."""
+    write_atomically(path, f'<?xml version="1.0" encoding="utf-8"?>\n{picture}\n'.encode())
+    return path
+
+
 @style()
 def save(figure: Figure, path: Path) -> Path:
     """Write the figure to ``path``, as ``.png``, ``.svg`` or ``.pdf`` by its suffix."""
@@ -120,6 +155,8 @@ def save(figure: Figure, path: Path) -> Path:
     if suffix not in metadata:
         raise ValueError(f"{path} ends neither in .png, .svg nor .pdf")
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix, dpi=200, metadata=metadata[suffix])
+    # Of PNG a third of the time is compression: its strongest levels gain a few per cent of size.
+    packing: Any = {"pil_kwargs": {"compress_level": 3}} if suffix == "png" else {}
+    figure.savefig(buffer, format=suffix, dpi=200, metadata=metadata[suffix], **packing)
     write_atomically(path, buffer.getvalue())
     return path

@@ -10,6 +10,7 @@ import numpy as np
 from apps.common.evaluation.measures import ALONE, THIS
 from apps.common.evaluation.scores import TRIVIAL, better_than_alone, is_lower
 from apps.common.results import RunResult
+from apps.pages.clients.chosen import shown, table_of
 from apps.pages.figure import INK, PRIVATE, QUIET, SHARED, plain, short, style, svg
 from apps.pages.page import Block, FigureBlock, Notice, Paragraph, Section, Table
 from apps.pages.wording import counted, number
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 TITLE = "How good it is on data it has not seen"
 _MOST_LINES = 40  # clients that a picture has room for
-_MOST_ROWS = 200
 
 
 def held_out_section(result: RunResult) -> Section | None:
@@ -97,15 +97,24 @@ def _pair(client: dict[str, Any], place: int) -> tuple[Any, Any]:
 def _by_client(scores: dict[str, Any], main: str) -> Table:
     place = scores["measures"].index(main)
     names = [name for name in scores["mean"] if name in (THIS, ALONE, *TRIVIAL)]
-    clients = scores["clients"][:_MOST_ROWS]
-    rows = [
-        [c["name"], c["count"], *(c["rows"].get(n, [None] * (place + 1))[place] for n in names)]
-        for c in clients
-    ]
+    clients = scores["clients"]
+    columns: dict[str, list[object]] = {
+        "client": [c["name"] for c in clients],
+        "held-out records": [c["count"] for c in clients],
+    }
+    nothing = [None] * (place + 1)
+    for name in names:
+        columns[name] = [c["rows"].get(name, nothing)[place] for c in clients]
     caption = f"{main.capitalize()}, by client."
-    if len(scores["clients"]) > len(clients):
-        caption += f" The first {len(clients):,} of {len(scores['clients']):,}; all: scores.csv."
-    return Table(["client", "held-out records", *names], rows, caption=caption)
+    sign = -1.0 if is_lower(scores, main) else 1.0
+    pairs = [_pair(client, place) for client in clients]
+    if ALONE in names:
+        gains = [np.nan if None in pair else sign * (pair[0] - pair[1]) for pair in pairs]
+        ends = ("that gained most over learning alone", "that gained least, or lost")
+    else:
+        gains = [np.nan if ours is None else sign * ours for ours, _ in pairs]
+        ends = ("for whom it is best", "for whom it is worst")
+    return table_of(columns, shown(gains), caption, ends, "scores.csv")
 
 
 @style()

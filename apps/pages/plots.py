@@ -7,15 +7,27 @@ writes it to a file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.metrics import EDGE_THRESHOLD, Vector, edges
 from apps.pages.curves import curves, level, mark
-from apps.pages.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, plain, save, short, style, svg
-from apps.pages.graphs import networkx_for
+from apps.pages.figure import (
+    INK,
+    PALETTE,
+    PRIVATE,
+    QUIET,
+    SHARED,
+    placed,
+    plain,
+    save,
+    short,
+    style,
+    svg,
+)
+from apps.pages.layout import Matrix, circle, spring, strongest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PALETTE",
+    "add_lines",
     "circle",
     "curves",
     "draw_graph",
@@ -32,50 +45,17 @@ __all__ = [
     "level",
     "mark",
     "name_nodes",
+    "reach_of_names",
     "save",
     "spring",
     "svg",
     "two_colour_graph",
 ]
 
-Matrix = NDArray[np.float64]
-
 LABELLED_NODES = 40  # more names than this cannot be read
 DRAWN_EDGES = 800  # more lines than this are a ball of wool, and megabytes of SVG
+LEVELS = 8  # of lines' widths; the eye tells no more apart
 HEAT_CELLS = 130  # larger matrices are pooled: the eye sees no more in a panel
-
-
-def circle(nodes: int) -> Matrix:
-    """Return positions (d, 2) on the unit circle, the first node on top, then clockwise.
-
-    networkx's ``circular_layout`` starts on the right, anticlockwise, and in single precision.
-    """
-    angle = np.pi / 2 - 2.0 * np.pi * np.arange(nodes) / max(nodes, 1)
-    return np.column_stack([np.cos(angle), np.sin(angle)])
-
-
-def spring(weights: Vector, nodes: int, threshold: float = EDGE_THRESHOLD) -> Matrix:
-    """Return positions (d, 2) that put strongly connected nodes side by side.
-
-    Nodes without an edge stand on a ring around the rest, where a spring layout would let them
-    drift away. The same weights give the same positions.
-    """
-    networkx = networkx_for("spring layouts")
-    chosen, _ = _strongest(weights, threshold, 4 * DRAWN_EDGES)
-    a, b = (ends[chosen] for ends in np.triu_indices(nodes, 1))
-    place = 1.25 * circle(nodes)
-    linked = np.unique(np.concatenate([a, b]))
-    if linked.size:
-        graph = networkx.Graph()
-        graph.add_nodes_from(linked.tolist())
-        graph.add_weighted_edges_from(
-            zip(a.tolist(), b.tolist(), np.abs(weights[chosen]).tolist(), strict=True)
-        )
-        found = networkx.spring_layout(graph, seed=1, iterations=60)
-        place[linked] = np.array([found[node] for node in linked.tolist()])
-        alone = np.setdiff1d(np.arange(nodes), linked)
-        place[alone] = 1.25 * circle(alone.size)
-    return place
 
 
 @style()
@@ -110,13 +90,19 @@ def two_colour_graph(
     max_edges : int
         Draw no more than this many, the strongest; the figure says so where some are left out.
     """
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    figure = Figure(figsize=(4.4, 4.6))
-    axes = figure.add_subplot()
+    width, height, below = 4.4, 4.6, 0.3  # inches; below the drawing stands what its colours mean
+    above = 0.3 if title else 0.0
+    # The places are known: a layout engine would draw everything twice to find them.
+    figure = placed(width, height)
+    inner = height - above - below
+    axes = figure.add_axes((0.0, below / height, 1.0, inner / height))
     common = np.ones(weights.shape, dtype=bool) if shared is None else np.asarray(shared, bool)
     chosen, total = draw_graph(axes, weights, names, common, positions, threshold, max_edges)
+    if positions is None and 1 < len(names) <= LABELLED_NODES:
+        reach = reach_of_names(names, min(width, inner))
+        axes.set(xlim=(-reach * width / inner, reach * width / inner), ylim=(-reach, reach))
     drawn = edges(weights, threshold)
     handles = []
     for mask, colour, name in ((~common, PRIVATE, legend[1]), (common, SHARED, legend[0])):
@@ -124,12 +110,21 @@ def two_colour_graph(
             text = plain(f"{name} ({np.count_nonzero(drawn & mask):,})")
             handles.append(Line2D([], [], color=colour, linewidth=2.2, label=text))
     if title:
-        figure.suptitle(plain(title), x=0.02, ha="left", fontsize=10, fontweight="bold")
-    figure.legend(handles=handles[::-1], loc="outside lower center", ncols=2, fontsize=8.5)
+        look: Any = {"va": "top", "fontsize": 10, "fontweight": "bold"}
+        figure.text(0.02, 1.0 - 0.08 / height, plain(short(title, 44)), **look)
+    figure.legend(handles=handles[::-1], loc="lower center", ncols=2, fontsize=8.5)
     if chosen < total:
         note = f"the {chosen:,} strongest of {total:,} edges are drawn"
-        axes.text(0.0, 1.0, note, transform=axes.transAxes, fontsize=8, color=QUIET, va="top")
+        axes.text(0.02, 0.99, note, transform=axes.transAxes, fontsize=8, color=QUIET, va="top")
     return figure
+
+
+def reach_of_names(names: Sequence[str], side: float) -> float:
+    """Return how far, in radii of the circle, names reach out in a drawing ``side`` inches wide."""
+    longest = max(len(short(name)) for name in names)
+    room = longest * 0.62 * _name_size(len(names)) / 72.0  # a reader's font may be a wide one
+    radius = max(side / 2.0 - room - 0.05, 0.3 * side) / 1.07
+    return side / 2.0 / radius
 
 
 def draw_graph(
@@ -146,14 +141,13 @@ def draw_graph(
     on_circle = positions is None and d <= LABELLED_NODES
     if positions is None:
         positions = circle(d) if on_circle else spring(weights, d, threshold)
-    chosen, total = _strongest(weights, threshold, max_edges)
+    chosen, total = strongest(weights, threshold, max_edges)
     ends = np.stack([index[chosen] for index in np.triu_indices(d, 1)], axis=1)
     relative = np.abs(weights[chosen]) / np.max(np.abs(weights), initial=1e-300)
     # Many lines must be thin ones, or they hide each other.
     thin = float(np.clip(np.sqrt(100.0 / max(chosen.size, 1)), 0.25, 1.0))
-    for mask, colour in ((~shared, PRIVATE), (shared, SHARED)):
-        group = mask[chosen]
-        _draw_edges(axes, positions[ends[group]], relative[group], colour, thin)
+    pen = ((0.5 * thin, 3.3 * thin), (0.35, 0.6))
+    add_lines(axes, positions[ends], relative, shared[chosen], *pen)
     axes.scatter(
         positions[:, 0],
         positions[:, 1],
@@ -202,11 +196,20 @@ def heat_maps(
     top = max(float(np.max(np.abs(matrix), initial=0.0)) for matrix in matrices) or 1.0
     columns = min(columns, len(matrices))
     rows = -(-len(matrices) // columns)
+    alone = len(matrices) == 1
     side = 4.2 if columns == 1 else 2.6
-    figure = Figure(figsize=(side * columns + 0.7, side * rows + 0.25))
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid[len(matrices) :]:
-        axes.set_axis_off()
+    size = (side * columns + 0.9, side * rows + 0.25)
+    # Names around a single matrix need room that is measured; of several the places are known.
+    figure = Figure(figsize=size) if alone else placed(*size)
+    if alone:
+        grid = [figure.add_subplot()]
+    else:
+        cell = np.array([side / size[0], side / size[1]])
+        grid = [
+            figure.add_axes((x + 0.03 * cell[0], y + 0.02 * cell[1], *(0.9 * cell)))
+            for k in range(len(matrices))
+            for x, y in [(k % columns * cell[0], 1.0 - (k // columns + 1) * cell[1])]
+        ]
     for axes, matrix, title in zip(grid, matrices, titles, strict=False):
         picture = axes.imshow(
             _pooled(matrix),
@@ -215,18 +218,24 @@ def heat_maps(
             vmax=top,
             interpolation="nearest",
         )
-        axes.set_title(plain(title), fontsize=9)
+        axes.set_title(plain(short(title, 32)), fontsize=9)
         axes.grid(False)
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[:].set_visible(True)
         if names is not None and columns == 1 and len(names) <= LABELLED_NODES:
-            size = 7.5 if len(names) <= 25 else 6
+            letters = 7.5 if len(names) <= 25 else 6.0
             labels = [plain(short(name)) for name in names]
-            axes.set_xticks(range(len(names)), labels, rotation=90, fontsize=size)
-            axes.set_yticks(range(len(names)), labels, fontsize=size)
+            axes.set_xticks(range(len(names)), labels, rotation=90, fontsize=letters)
+            axes.set_yticks(range(len(names)), labels, fontsize=letters)
             axes.tick_params(length=0)
-    bar = figure.colorbar(picture, ax=grid.tolist(), shrink=0.8 / rows**0.5, label=label, aspect=25)
+    if alone:
+        bar = figure.colorbar(picture, ax=grid, shrink=0.8, label=label, aspect=25)
+    else:
+        high = min(0.8, 3.2 / size[1])
+        middle = 1.0 - rows * cell[1] / 2.0
+        place = (columns * cell[0] + 0.01, middle - high / 2.0, 0.12 / size[0], high)
+        bar = figure.colorbar(picture, cax=figure.add_axes(place), label=label)
     bar.outline.set_visible(False)
     return figure
 
@@ -244,7 +253,7 @@ def name_nodes(axes: Axes, positions: Matrix, names: Sequence[str], around: bool
             1.07 * x,
             1.07 * y,
             text,
-            fontsize=8 if len(names) <= 25 else 7,
+            fontsize=_name_size(len(names)),
             rotation=angle + 180.0 if left else angle,
             rotation_mode="anchor",
             ha="right" if left else "left",
@@ -252,24 +261,51 @@ def name_nodes(axes: Axes, positions: Matrix, names: Sequence[str], around: bool
         )
 
 
-def _strongest(weights: Vector, threshold: float, most: int) -> tuple[NDArray[np.intp], int]:
-    """Return the indices of the ``most`` heaviest edges, light to heavy, and how many there are."""
-    chosen = np.flatnonzero(edges(weights, threshold))
-    # Stable, so that ties fall the same way everywhere.
-    order = np.argsort(np.abs(weights[chosen]), kind="stable")
-    return chosen[order][-most:] if most else chosen[:0], int(chosen.size)
+def _name_size(count: int) -> float:
+    return 8.0 if count <= 25 else 7.0
 
 
-def _draw_edges(axes: Axes, lines: Matrix, relative: Vector, colour: str, thin: float) -> None:
-    """Add one collection of ``lines`` (n, 2, 2), wide and opaque where ``relative`` is near one."""
-    from matplotlib.collections import LineCollection
-    from matplotlib.colors import to_rgb
+def add_lines(
+    axes: Axes,
+    lines: Matrix,
+    relative: Vector,
+    shared: NDArray[np.bool_] | str,
+    width: tuple[float, float],
+    opacity: tuple[float, float],
+    *,
+    dashed: bool = False,
+) -> None:
+    """Add lines (n, 2, 2), or arcs (n, 3, 2), wide and opaque where ``relative`` is near one.
 
-    colours = np.column_stack(
-        [np.tile(to_rgb(colour), (len(lines), 1)), np.round(0.35 + 0.6 * relative, 2)]
+    Width and opacity are a + b relative, in `LEVELS` steps: all lines of a step and colour are one
+    path, which is drawn at once and takes a fraction of the text that a path a line does. Light
+    ones lie below heavy ones, and of a step the private ones below the ``shared``. Instead of which
+    are shared, one colour for all may be given.
+    """
+    from matplotlib.collections import PathCollection
+    from matplotlib.colors import to_rgba
+    from matplotlib.path import Path
+
+    if not len(lines):
+        return
+    steps = np.clip(np.ceil(relative * LEVELS), 1, LEVELS)
+    kinds = (
+        ((np.ones(len(lines), dtype=bool), shared),)
+        if isinstance(shared, str)
+        else ((~shared, PRIVATE), (shared, SHARED))
     )
-    widths = np.round(thin * (0.5 + 3.3 * relative), 2)
-    axes.add_collection(LineCollection(list(lines), colors=colours, linewidths=widths, zorder=2))
+    codes = {2: [Path.MOVETO, Path.LINETO], 3: [Path.MOVETO, Path.CURVE3, Path.CURVE3]}
+    paths, colours, widths = [], [], []
+    for step in np.unique(steps):
+        share = float(step) / LEVELS
+        for kind, colour in kinds:
+            mine = lines[(steps == step) & kind]
+            if len(mine):
+                paths.append(Path(mine.reshape(-1, 2), codes[mine.shape[1]] * len(mine)))
+                colours.append(to_rgba(colour, round(opacity[0] + opacity[1] * share, 2)))
+                widths.append(round(width[0] + width[1] * share, 2))
+    look: Any = {"facecolors": "none", "linestyles": "dashed" if dashed else "solid", "zorder": 2}
+    axes.add_collection(PathCollection(paths, edgecolors=colours, linewidths=widths, **look))
 
 
 def _pooled(matrix: Matrix) -> Matrix:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from apps.common.results import RunResult
+from apps.pages.clients.chosen import first_of
+from apps.pages.clients.spread import in_words
 from apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table
 from apps.pages.wording import number
+from privacy.accounting.series import releases
 
 _TERMS = {
     "secure_aggregation": "Secure aggregation",
@@ -85,7 +90,8 @@ def privacy_section(result: RunResult) -> Section:
         name: float(ledger[name]) for name in ("epsilon", "delta") if ledger.get(name) is not None
     }
     blocks.append(Facts({**totals, **terms}))
-    rows = [row for client in _clients(result) for row in _client_rows(client)]
+    clients, cut = _most_spent(result)
+    rows = [row for client in clients for row in _client_rows(client)]
     if rows:
         headers = [
             "client",
@@ -98,7 +104,8 @@ def privacy_section(result: RunResult) -> Section:
         ]
         caption = (
             "Spent by each client. sigma is the standard deviation of the noise, sensitivity how "
-            "far the noised quantity moves between neighbouring data; run.json has every release."
+            f"far the noised quantity moves between neighbouring data; {cut}run.json has every "
+            "release."
         )
         blocks.append(Table([*headers, "sensitivity"], rows, caption))
     blocks += _opinions(result)
@@ -108,9 +115,10 @@ def privacy_section(result: RunResult) -> Section:
 def _opinions(result: RunResult) -> list[Block]:
     """Return the totals by other accountants, where the ledger has them."""
     names = {"epsilon": "epsilon", "epsilon_pld": "by PLD", "epsilon_rdp": "by RDP", "rho": "zCDP"}
+    clients, cut = _most_spent(result)
     rows = [
         [str(client.get("name", "?")), *(client.get(name) for name in names)]
-        for client in _clients(result)
+        for client in clients
         if client.get("rho") is not None
     ]
     if not rows:
@@ -118,9 +126,20 @@ def _opinions(result: RunResult) -> list[Block]:
     caption = (
         "The same releases by other accountants, at the same delta: privacy loss distributions "
         "(PLD) and Renyi (RDP) of dp-accounting, for those that spent most, and the sum "
-        "of rho in zero-concentrated terms."
-    )
+        f"of rho in zero-concentrated terms. {cut.capitalize()}"
+    ).strip()
     return [Table(["client", *names.values()], rows, caption)]
+
+
+def _most_spent(result: RunResult) -> tuple[list[Mapping[str, Any]], str]:
+    """Return the clients of the tables, and the words for it where they are not all."""
+    clients = _clients(result)
+    epsilons = [client.get("epsilon") for client in clients]
+    rows = first_of([np.nan if value is None else value for value in epsilons])
+    if len(rows) == len(clients):
+        return list(clients), ""
+    told = f"the {len(rows)} of {len(clients):,} clients that spent most; epsilon over all is "
+    return [clients[k] for k in rows.tolist()], f"{told}{in_words(epsilons)}. "
 
 
 def _noised(result: RunResult) -> bool:
@@ -145,7 +164,14 @@ def _client_rows(client: Mapping[str, Any]) -> list[list[object]]:
     if not kinds:
         return [[name, *totals, None, None, 0, None, None]]
     return [
-        [name, *totals, *kind, len(events), _range(events, "sigma"), _range(events, "sensitivity")]
+        [
+            name,
+            *totals,
+            *kind,
+            releases(events),
+            _range(events, "sigma"),
+            _range(events, "sensitivity"),
+        ]
         for kind, events in kinds.items()
     ]
 

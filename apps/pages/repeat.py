@@ -15,6 +15,8 @@ from apps.pages.wording import size
 _FILES = {
     "run.json": "what was run, where, how long, what was sent, the privacy ledger",
     "metrics.csv": "one row a round",
+    "scores.csv": "held-out scores, one row a client",
+    "clients.csv": "all clients, one a row",
     "result.npz": "the learned arrays",
     "report.html": "this report",
 }

@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from apps.common.results import RunResult, write_atomically
+from apps.pages.clients.chosen import first_of
+from apps.pages.clients.spread import in_words
 from apps.pages.held_out import held_out_section
 from apps.pages.page import (
     Badge,
@@ -61,6 +63,7 @@ _CLIENT_COLUMNS = {
     "failures": "failed or rejected",
 }
 _USUAL = Wording()
+_MOST_NOTES = 40
 _COSTS = (
     "Each study ran twice on the same data: open, and with noise such that the whole run spends "
     "the epsilon shown. In a simulation noise comes from the seed and protects nobody: this is "
@@ -100,6 +103,7 @@ def write_report(
         badge=_badge(result),
         summary=_summary(result),
         numbers=_numbers(result, wording),
+        notes=_notes(result.notes),
         blocks=parts,
     )
     write_atomically(path, page.encode())
@@ -150,16 +154,23 @@ def write_index(
         errors: list[Block] = []
         for result in failed:
             errors.append(Heading(f"{result.study} (seed {result.seed}, {result.engine})"))
-            errors.append(Code("\n".join(result.notes) or "no error was recorded"))
+            errors.append(Code("\n".join(_notes(result.notes)) or "no error was recorded"))
         blocks.append(Section("What failed", errors))
     noted = [result for result in results if result.notes and result.status != "failed"]
     if noted:
-        lines = [[result.study, " ".join(result.notes)] for result in noted]
+        lines = [[result.study, " ".join(_notes(result.notes))] for result in noted]
         table = Table(["study", "to know before using the result"], lines, stack=True)
         blocks.append(Section("Warnings", [table]))
     page = render("index", title="Trellis: studies", summary=summary, blocks=blocks)
     write_atomically(path, page.encode())
     return path
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    """Return the notes, or the first of very many: a thousand clients may each have one."""
+    if len(notes) <= _MOST_NOTES:
+        return list(notes)
+    return [*notes[:_MOST_NOTES], f"{len(notes) - _MOST_NOTES:,} more notes are in run.json."]
 
 
 def _badge(result: RunResult) -> Badge:
@@ -220,15 +231,29 @@ def _clients(clients: Sequence[Mapping[str, Any]]) -> Table:
         if key not in first
         and all(isinstance(client.get(key), (int, float, str, type(None))) for client in clients)
     ]
+    failed = [_countable(client.get("failures")) for client in clients]
+    chosen = first_of([n if isinstance(n, int | float) else 0 for n in failed]).tolist()
     rows = [
         [
-            _countable(client.get(key)) if key != "name" else str(client.get(key, index))
+            _countable(clients[index].get(key))
+            if key != "name"
+            else str(clients[index].get(key, index))
             for key in (*first, *more)
         ]
-        for index, client in enumerate(clients)
+        for index in chosen
     ]
+    caption = "Who took part."
+    if len(chosen) < len(clients):
+        caption += (
+            f" {len(chosen)} of {len(clients):,} clients, those first that failed or were rejected "
+            "most often; all are in run.json."
+        )
+        for key in ("count", "rounds"):
+            if key in first:
+                told = in_words([client.get(key) for client in clients])
+                caption += f" {_CLIENT_COLUMNS[key].capitalize()} over all: {told}."
     headers = [_CLIENT_COLUMNS.get(key, key.replace("_", " ")) for key in (*first, *more)]
-    return Table(headers, rows, caption="Who took part.")
+    return Table(headers, rows, caption=caption)
 
 
 def _countable(value: object) -> object:

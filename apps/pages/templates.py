@@ -126,12 +126,12 @@ content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 </ul></nav>
 {% endblock %}
 {% block warnings %}
-{% if result.notes %}
+{% if notes %}
 {% set failed = result.status == "failed" %}
 <aside class="notice">
 <h2>{{ "What went wrong" if failed else "To know before using this result" }}</h2>
 <ul>
-{% for note in result.notes %}
+{% for note in notes %}
 <li>{{ note }}</li>
 {% endfor %}
 </ul></aside>

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,11 +14,9 @@ from apps.common.servers import build_topology
 from apps.common.settings import ConfigError
 from apps.network.place import bridges
 from privacy.accounting.sampled import spent_by
-from strategies.core.secure import SecureSum
 from strategies.network.place import Place
 from strategies.server_graph.exchange import Noise, servers
 from strategies.server_graph.failures import Outage, alive, parse_failures
-from strategies.server_graph.lone import LonePost
 from strategies.server_graph.strategy import ServerGraph, ServerPlan
 from strategies.server_graph.sums import NoisySums, SumPlan
 from strategies.topology.graph import Topology
@@ -26,6 +24,10 @@ from strategies.topology.graph import Topology
 from .config import ServerGraphConfig
 from .private import Terms, digest
 from .spending import paper_epsilon, settled, sound_epsilon
+
+if TYPE_CHECKING:
+    from strategies.core.secure import SecureSum
+    from strategies.server_graph.lone import LonePost
 
 
 def build_strategy(
@@ -49,6 +51,8 @@ def build_strategy(
     graph = build_topology(config, seed, config.weights)
     post = None
     if place is not None:
+        from strategies.server_graph.lone import LonePost
+
         _permit_alone(config, place)
         post = LonePost(bridges(graph, place))
     if config.sums:
@@ -69,10 +73,17 @@ def build_strategy(
             masks=masks,
         ),
         post=post,
-        secure=SecureSum if masks and config.masks_clients else None,
+        secure=_secure_sum if masks and config.masks_clients else None,
         epsilons=partial(epsilons, config, graph),
         deviation=partial(deviation, config, graph),
     )
+
+
+def _secure_sum(**settings: Any) -> SecureSum:
+    """Return what adds masked models up. Late: runs without masks do without its modules."""
+    from strategies.core.secure import SecureSum
+
+    return SecureSum(**settings)
 
 
 def _permit_alone(config: ServerGraphConfig, place: Place) -> None:
@@ -101,7 +112,7 @@ def _noisy_sums(
         **arguments,
         servers=ServerPlan(graph, _outages(config, graph), config.on_server_loss == "rehome"),
         exchange=servers("none", graph.servers, 0.0, partial(generator, 0, "no noise")),
-        secure=partial(SecureSum, noisy=True, dropout=config.dropout, colluding=config.colluding),
+        secure=partial(_secure_sum, noisy=True, dropout=config.dropout, colluding=config.colluding),
         sums=SumPlan(
             config.step,
             config.ridge,

@@ -65,7 +65,7 @@ from .private import (
     draw_batch,
     score_terms,
 )
-from .problem import draw_batches, local_steps
+from .problem import draw_batches, local_steps, takes_all
 from .spending import settled
 
 if TYPE_CHECKING:
@@ -285,11 +285,13 @@ def _update(message: Message, context: Context) -> Array:
     client = _memory.client(context).standardised(message)
     w = _model(message, client)
     server_round = int(message.content["order"]["round"])  # type: ignore[arg-type]
-    if client.node.simulated:
+    X, y = client.learning
+    if takes_all(len(y), config.batch):
+        rng = None  # to make one takes longer than a small client's step
+    elif client.node.simulated:
         rng = generator(run.seed, "batch", client.node.partition, server_round)
     else:
         rng = np.random.default_rng()  # from the operating system's entropy
-    X, y = client.learning
     batches = draw_batches(len(y), config.batch, config.local_steps, rng)
     step = config.pace(client.parameters)
     found = local_steps(client.loss, w, X, y, step, config.ridge, config.clip, batches)

@@ -34,7 +34,7 @@ from apps.common.assignment import dealt_server, given_number
 from apps.common.node import Node
 from apps.common.own_data.scaling import Scaling
 from apps.common.seeds import generator
-from apps.common.tables import DataError, read_table, read_tolerantly
+from apps.common.tables import DataError, numbered, read_table, read_tolerantly
 
 from .config import ServerGraphConfig
 from .losses import Logistic, Loss, labels_by_sign, loss_by_name
@@ -97,8 +97,7 @@ def synthetic_table(config: ServerGraphConfig, seed: int, partition: int) -> Sam
     else:
         y = rng.choice(np.array([-1.0, 1.0]), count)
         X = y[:, None] + deviation * rng.standard_normal((count, features))
-    width = len(str(features))
-    names = tuple(f"h{i + 1:0{width}d}" for i in range(features))
+    names = numbered("h", features)
     source = f"synthetic client {partition + 1}"
     return Samples(X, loss.check_targets(y, source), names, source)
 

@@ -22,8 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scipy.optimize import brentq
-
+from privacy.numerics import brentq
 from privacy.secagg.graph import expected_noisers
 from strategies.core.base import Client
 

@@ -86,12 +86,17 @@ def gradient(
     return np.add.reduce(G, axis=-2) / np.count_nonzero(taken, axis=-1)[..., None] + ridge * w
 
 
-def draw_batches(n: int, batch: int, steps: int, rng: np.random.Generator) -> Rows:
+def takes_all(n: int, batch: int) -> bool:
+    """Return whether a batch is all ``n`` rows, so that nothing has to be drawn."""
+    return batch == 0 or batch >= n
+
+
+def draw_batches(n: int, batch: int, steps: int, rng: np.random.Generator | None) -> Rows:
     """Return the rows (steps, b) of ``steps`` mini-batches, none twice within a batch.
 
-    ``batch = 0``, or more than there are, takes all ``n`` rows every time.
+    ``batch = 0``, or more than there are, takes all ``n`` rows every time, and needs no ``rng``.
     """
-    if batch == 0 or batch >= n:
+    if rng is None or takes_all(n, batch):
         return np.tile(np.arange(n, dtype=np.int64), (steps, 1))
     # The places of the b smallest of n random numbers: every subset of size b is as likely.
     rows: Rows = rng.random((steps, n)).argpartition(batch - 1, axis=1)[:, :batch]
@@ -121,7 +126,8 @@ def local_steps(
     """
     for rows in batches:
         place = rows if clients is None else (clients[:, None], rows)
-        taken = None if clients is None else rows >= 0
+        # A mask that leaves nothing out is not worth its products.
+        taken = None if clients is None or rows.min() >= 0 else rows >= 0
         w = w - step * gradient(loss, w, X[place], y[place], ridge, clip, taken)
     return w
 

@@ -29,7 +29,6 @@ from .data import told_classes
 from .forecast import sum_warnings
 from .losses import loss_by_name, start
 from .release import chosen, statement, warnings
-from .report.page import export_graphs, sections
 from .truth import deviations, steady_state, truth_of
 
 log = logging.getLogger("trellis.run")
@@ -68,7 +67,7 @@ def main(grid: Grid, context: Context) -> None:
             open_servers = config.privacy == "none"
             centroid = strategy.centroid(last) if open_servers else None
             deliver_models(strategy, grid, strategy.models, centroid)
-    run.write_report(sections, export_graphs)
+    run.write_report()
 
 
 def _enrolled(

@@ -36,7 +36,7 @@ from .config import LOSSES, ServerGraphConfig
 from .data import synthetic_table
 from .losses import loss_by_name
 from .private import GRADIENTS, Terms, clipped_mean, draw_batch
-from .problem import Rows, draw_batches, local_steps
+from .problem import Rows, draw_batches, local_steps, takes_all
 from .truth import distances, true_model
 
 Array = NDArray[np.float64]
@@ -261,8 +261,10 @@ class _Federation:
             width = min(config.batch or most, most)
             rows = np.full((config.local_steps, chosen.size, width), -1, dtype=np.int64)
             for place, k in enumerate(chosen.tolist()):
-                source = generator(self.seed, "batch", k, server_round)
-                batch = draw_batches(self._counts[k], config.batch, config.local_steps, source)
+                n, source = self._counts[k], None
+                if not takes_all(n, config.batch):
+                    source = generator(self.seed, "batch", k, server_round)
+                batch = draw_batches(n, config.batch, config.local_steps, source)
                 rows[:, place, : batch.shape[1]] = batch
             self._rows[key] = rows
         return self._rows[key]

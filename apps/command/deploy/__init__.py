@@ -82,9 +82,14 @@ def _add_init(parts: Any) -> None:
     part.set_defaults(act=act_init)
 
 
-def _add_run(parts: Any) -> None:
-    from .submit import act_run
+def act_run(options: argparse.Namespace, console: Console) -> int:
+    """Run a study on the devices of a federation."""
+    from .submit import act_run as submit
 
+    return submit(options, console)
+
+
+def _add_run(parts: Any) -> None:
     part = parts.add_parser("run", help="run a study on the devices, to its true end")
     part.add_argument("folder", type=Path, metavar="DIR", help="the federation's folder")
     part.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")

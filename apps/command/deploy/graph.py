@@ -145,5 +145,4 @@ def _last_row(folder: Path) -> dict[str, float]:
         snapshot = Checkpoint(folder / "checkpoint").load()
     except (OSError, ValueError):
         return {}
-    rows = [] if snapshot is None else snapshot.facts["progress"]["rows"]
-    return dict(rows[-1]) if rows else {}
+    return snapshot.rows[-1] if snapshot is not None and snapshot.rows else {}

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 
 from apps.consensus_graph.config import ConsensusGraphConfig
 from privacy.accounting.sampled import ratio_for
+from privacy.numerics import brentq
 from privacy.secagg.graph import expected_noisers
 
 from .pooled import sensitivity

@@ -2,6 +2,7 @@
 
 from apps.pages.wording import Wording
 
+from .export import kept_at_home, write_graphs
 from .named import main_table, named_graphs
 from .page import export_graphs, sections
 
@@ -17,4 +18,12 @@ WORDING = Wording(
     measure="mcc",
 )
 
-__all__ = ["WORDING", "export_graphs", "main_table", "named_graphs", "sections"]
+__all__ = [
+    "WORDING",
+    "export_graphs",
+    "kept_at_home",
+    "main_table",
+    "named_graphs",
+    "sections",
+    "write_graphs",
+]

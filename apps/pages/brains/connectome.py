@@ -9,24 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from apps.common.metrics import Vector
 from apps.pages.brains.layout import View, figure_size, group_ranks, views_of
-from apps.pages.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, plain, short, style
-from apps.pages.plots import DRAWN_EDGES, LABELLED_NODES, Matrix, name_nodes
+from apps.pages.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, placed, plain, short, style
+from apps.pages.layout import Matrix
+from apps.pages.plots import (
+    DRAWN_EDGES,
+    LABELLED_NODES,
+    add_lines,
+    name_nodes,
+    reach_of_names,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
+    from matplotlib.lines import Line2D
 
 PANEL_EDGES = 400  # of one panel among several
 RING_NAMES = 60  # nodes; around a circle there is room for more names than anywhere else
 PANEL_NAMES = 25  # nodes; more names than this cannot be read in one panel among several
 _COLUMNS = 3
+_LINE = 0.18  # inches, of a line above a drawing
 _SIGNS = ("positive", "negative")
 _CLASSES = ("common to all clients", "not common")
 # Groups of nodes: first by colour, none of them an edge's colour, then by shape.
@@ -79,18 +88,28 @@ def connectome(
     size = np.shape(partials)[0]
     cell = _cells([partials], [title], common)[0]
     views = views_of(coordinates, size, groups)
-    figure = Figure(figsize=figure_size(views, 1, 1, alone=True))
-    if len(views) == 1:
-        # A reader's font may be wider than ours: names need room before the legend begins.
-        figure.set_layout_engine("constrained", h_pad=0.07)
-    pen = _pen([cell], max_edges)
-    limit = RING_NAMES if len(views) == 1 else PANEL_NAMES
-    _draw_cell(figure, cell, views, names if size <= limit else (), groups, pen, max_edges)
     first = cell.values > 0.0 if cell.common is None else cell.common
     drawn = cell.values != 0.0
     words = legend or (_SIGNS if cell.common is None else _CLASSES)
     counts = (int(np.sum(drawn & first)), int(np.sum(drawn & ~first)))
-    _legend(figure, [f"{word} ({n:,})" for word, n in zip(words, counts, strict=True)], groups)
+    told = [f"{word} ({n:,})" for word, n in zip(words, counts, strict=True)]
+    pen = _pen([cell], max_edges)
+    limit = RING_NAMES if len(views) == 1 else PANEL_NAMES
+    shown = names if size <= limit else ()
+    if len(views) > 1:
+        figure = Figure(figsize=figure_size(views, 1, 1, alone=True))
+        _draw_cell(figure, cell, views, shown, groups, pen, max_edges)
+        _legend(figure, told, groups)
+        return figure
+    width, side = figure_size(views, 1, 1, alone=True)
+    handles = _handles(told, groups)
+    below = _legend_height(handles, width)
+    above = _LINE * _lines_above(cell, max_edges) + 0.04
+    # The places are known: a layout engine would draw everything twice to find them.
+    figure = placed(width, side + above + below)
+    box = (0.0, below, width, side + above)
+    _draw_cell(figure, cell, views, shown, groups, pen, max_edges, box)
+    _legend(figure, told, groups, "lower center")
     return figure
 
 
@@ -134,14 +153,26 @@ def connectomes(
         wide = range(0, len(learned), _COLUMNS)
         rows = [part[k : k + _COLUMNS] for k in wide for part in (true, learned) if part]
     columns = max(len(row) for row in rows)
-    figure = Figure(figsize=figure_size(views, len(rows), columns))
-    parts = figure.subfigures(len(rows), columns, squeeze=False)
     pen = _pen([*true, *learned], max_edges)
-    for place, row in zip(parts, rows, strict=True):
-        for part, cell in zip(place, row, strict=False):
-            shown = names if size <= PANEL_NAMES and len(views) == 1 else ()
-            _draw_cell(part, cell, views, shown, groups, pen, max_edges)
-    _legend(figure, list(legend or (_SIGNS if common is None else _CLASSES)), groups)
+    told = list(legend or (_SIGNS if common is None else _CLASSES))
+    width, height = figure_size(views, len(rows), columns)
+    if len(views) > 1:
+        figure = Figure(figsize=(width, height))
+        parts = figure.subfigures(len(rows), columns, squeeze=False)
+        for place, row in zip(parts, rows, strict=True):
+            for part, cell in zip(place, row, strict=False):
+                _draw_cell(part, cell, views, (), groups, pen, max_edges)
+        _legend(figure, told, groups)
+        return figure
+    below = _legend_height(_handles(told, groups), width)
+    across, down = width / columns, height / len(rows)
+    figure = placed(width, height + below)
+    shown = names if size <= PANEL_NAMES else ()
+    for r, row in enumerate(rows):
+        for c, cell in enumerate(row):
+            box = (c * across, below + height - (r + 1) * down, across, down)
+            _draw_cell(figure, cell, views, shown, groups, pen, max_edges, box)
+    _legend(figure, told, groups, "lower center")
     return figure
 
 
@@ -175,15 +206,25 @@ def _draw_cell(
     groups: Sequence[object] | None,
     pen: tuple[float, float],
     max_edges: int,
+    box: tuple[float, float, float, float] | None = None,
 ) -> None:
-    """Draw one graph in all views, its title above them."""
+    """Draw one graph in all views, its title above them.
+
+    ``box``, of a circle: left, bottom, width and height in inches; None leaves places to a layout.
+    """
     size = len(views[0].place)
     chosen = np.flatnonzero(cell.values)
     order = chosen[np.argsort(np.abs(cell.values[chosen]), kind="stable")]
     kept = order[max(order.size - max_edges, 0) :]
-    ratios = {"width_ratios": [float(view.half[0]) for view in views]}
-    grid = figure.subplots(1, len(views), squeeze=False, gridspec_kw=ratios)[0]
+    note = f"the {kept.size:,} strongest of {order.size:,} edges" if kept.size < order.size else ""
+    title = plain(short(cell.title, 44))
+    if box is None:
+        ratios = {"width_ratios": [float(view.half[0]) for view in views]}
+        grid = figure.subplots(1, len(views), squeeze=False, gridspec_kw=ratios)[0]
+    else:
+        grid = [_boxed(figure, box, title, note)]
     for axes, view in zip(grid, views, strict=True):
+        axes.set_label(cell.title)
         if view.head:
             _outline(axes, view)
         _edges(axes, cell, view, kept, pen)
@@ -191,21 +232,51 @@ def _draw_cell(
         if len(names):
             name_nodes(axes, view.place, names, around=not view.head)
         reach = 1.1 * view.half
+        if box is not None and len(names):
+            reach = reach_of_names(names, min(box[2:])) * view.half
         axes.set_xlim(view.centre[0] - reach[0], view.centre[0] + reach[0])
         axes.set_ylim(view.centre[1] - reach[1], view.centre[1] + reach[1])
         axes.set_aspect("equal")
         axes.set(xticks=[], yticks=[])  # off as well, but the layout would measure them
         axes.set_axis_off()
-    note = f"the {kept.size:,} strongest of {order.size:,} edges" if kept.size < order.size else ""
-    lines = [*([plain(short(cell.title, 44))] if cell.title else []), *([" "] if note else [])]
-    if lines:
-        words = "\n".join(lines)
-        above = figure.suptitle(words, x=0.02, ha="left", fontsize=10, fontweight="bold")
+    lines = [*([title] if title else []), *([" "] if note else [])]
+    if box is not None or not lines:
+        return
+    words = "\n".join(lines)
+    above = figure.suptitle(words, x=0.02, ha="left", fontsize=10, fontweight="bold")
     if note:
         # In the title's last line, which is empty: the layout keeps it free of nodes' names.
         grid[0].annotate(
             note, (0, 0), xycoords=above, va="bottom", fontsize=7.5, color=QUIET
         ).set_in_layout(False)
+
+
+def _boxed(
+    figure: FigureBase, box: tuple[float, float, float, float], title: str, note: str
+) -> Axes:
+    """Return axes in a place of a figure that is known, below the title and the note."""
+    whole = figure.get_figure(root=True)
+    width, height = whole.get_size_inches()
+    left, bottom, across, down = box
+    top, x = (bottom + down - 0.04) / height, (left + 0.02 * across) / width
+    lines = (title != "") + (note != "")
+    inner = down - (_LINE * lines + 0.04 if lines else 0.0)
+    axes = figure.add_axes((left / width, bottom / height, across / width, inner / height))
+    if title:
+        look: Any = {"ha": "left", "va": "top", "fontsize": 10, "fontweight": "bold"}
+        if across == width and down > height / 2.0:  # the only one: its title is the figure's
+            figure.suptitle(title, x=x, y=top, **look)
+        else:
+            figure.text(x, top, title, **look)
+    if note:
+        y = top - (_LINE / height if title else 0.0)
+        style: Any = {"va": "top", "fontsize": 7.5, "color": QUIET}
+        axes.text(x, y, note, transform=whole.transFigure, **style)
+    return axes
+
+
+def _lines_above(cell: _Cell, max_edges: int) -> int:
+    return (cell.title != "") + bool(np.count_nonzero(cell.values) > max_edges)
 
 
 def _pen(cells: Sequence[_Cell], max_edges: int) -> tuple[float, float]:
@@ -220,31 +291,22 @@ def _edges(
     axes: Axes, cell: _Cell, view: View, kept: NDArray[np.intp], pen: tuple[float, float]
 ) -> None:
     """Add the lines, light below heavy: straight in a head, bent inwards on a circle."""
-    from matplotlib.collections import PathCollection
-    from matplotlib.colors import to_rgb
-    from matplotlib.path import Path
-
     first, second = (ends[kept] for ends in np.triu_indices(len(view.place), 1))
     start, end = view.place[first], view.place[second]
     if view.head:
-        paths = [Path(line) for line in np.stack([start, end], axis=1)]
+        lines = np.stack([start, end], axis=1)
     else:
         # Neighbours are joined by an almost straight line, far nodes by one through the middle.
         distance = np.linalg.norm(end - start, axis=1, keepdims=True)
         bend = (start + end) / 2.0 * (1.0 - 0.4 * distance)
-        curve = [Path.MOVETO, Path.CURVE3, Path.CURVE3]
-        paths = [Path(points, curve) for points in np.stack([start, bend, end], axis=1)]
+        lines = np.stack([start, bend, end], axis=1)
     values = cell.values[kept]
     blue = values > 0.0 if cell.common is None else cell.common[kept]
     top, thin = pen
     relative = np.abs(values) / max(top, 1e-300)
-    colours = np.where(blue[:, None], to_rgb(SHARED), to_rgb(PRIVATE))
-    colours = np.column_stack([colours, np.round(0.3 + 0.6 * relative, 2)])
     # Straight lines through a head cross more often than those along a circle.
-    widths = np.round((0.7 if view.head else 1.0) * thin * (0.4 + 3.0 * relative), 2)
-    axes.add_collection(
-        PathCollection(paths, facecolors="none", edgecolors=colours, linewidths=widths, zorder=2)
-    )
+    wide = (0.7 if view.head else 1.0) * thin
+    add_lines(axes, lines, relative, blue, (0.4 * wide, 3.0 * wide), (0.3, 0.6))
 
 
 def _outline(axes: Axes, view: View) -> None:
@@ -275,8 +337,8 @@ def _nodes(axes: Axes, place: Matrix, groups: Sequence[object] | None, area: flo
         axes.scatter(x, y, s=area, color=colour, marker=shape, linewidths=0, zorder=3)
 
 
-def _legend(figure: Figure, edges: list[str], groups: Sequence[object] | None) -> None:
-    """Add what the colours of edges and nodes mean."""
+def _handles(edges: list[str], groups: Sequence[object] | None) -> list[Line2D]:
+    """Return what the colours of edges and nodes mean."""
     from matplotlib.lines import Line2D
 
     handles = [
@@ -288,7 +350,26 @@ def _legend(figure: Figure, edges: list[str], groups: Sequence[object] | None) -
         colour, shape = _look(number, len(labels))
         dot: dict[str, Any] = {"marker": shape, "linestyle": "", "markersize": 5, "color": colour}
         handles.append(Line2D([], [], label=plain(short(label, 24)), **dot))
+    return handles
+
+
+def _columns(handles: Sequence[Line2D], width: float) -> int:
+    """Return how many entries of a legend stand side by side in so many inches."""
     longest = max(len(str(handle.get_label())) for handle in handles)
-    room = int(15 * figure.get_figwidth())
-    columns = max(1, min(len(handles), room // (8 + longest)))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8.5)
+    return max(1, min(len(handles), int(17 * width) // (8 + longest)))
+
+
+def _legend_height(handles: Sequence[Line2D], width: float) -> float:
+    return 0.17 * -(-len(handles) // _columns(handles, width)) + 0.1
+
+
+def _legend(
+    figure: Figure,
+    edges: list[str],
+    groups: Sequence[object] | None,
+    place: Literal["outside lower center", "lower center"] = "outside lower center",
+) -> None:
+    """Add what the colours of edges and nodes mean."""
+    handles = _handles(edges, groups)
+    columns = _columns(handles, figure.get_figwidth())
+    figure.legend(handles=handles, loc=place, ncols=columns, fontsize=8)

@@ -78,10 +78,13 @@ def group_ranks(groups: Sequence[object]) -> tuple[list[str], NDArray[np.intp]]:
 def figure_size(
     views: list[View], rows: int, columns: int, *, alone: bool = False
 ) -> tuple[float, float]:
-    """Return width and height in inches of ``rows`` times ``columns`` graphs in all their views."""
+    """Return width and height in inches of ``rows`` times ``columns`` graphs in all their views.
+
+    Of circles without what stands above and below them.
+    """
     if len(views) == 1:
         side = 4.4 if alone else 2.9
-        return side * columns, side * rows + (0.5 if alone else 0.7)
+        return side * columns, side * rows if alone else (side + 0.25) * rows
     widths = sum(float(view.half[0]) for view in views)
     tallest = max(float(view.half[1]) for view in views)
     width = 7.6 if columns == 1 else 4.7

@@ -22,10 +22,12 @@ from apps.common.own_data.scaling import parameter_names
 from apps.common.results import RunResult, write_atomically
 from apps.common.settings import ConfigError
 from apps.pages import plots
+from apps.pages.clients.chosen import listed, shown, table_of
 from apps.pages.graphs import write_graphml
 from apps.pages.network import known_servers, network_sections
 from apps.pages.report import (
     Block,
+    Code,
     Facts,
     FigureBlock,
     Notice,
@@ -69,10 +71,15 @@ WORDING = Wording(
     lower_is_better=True,
 )
 SIDE_BY_SIDE = ("none", "hybrid", "iid", "masked")
-# What the methods side by side may take: about so many updates of 100 samples, a second or two.
-MOST_UPDATES = 40_000
-MOST_NUMBERS = 2_000_000  # K N M, of the synthetic data
+# What the methods side by side may take, by a count of their operations: a clock would make two
+# reports of one run differ. Seconds, measured with 50 to 1,000 clients and 10 to 50 servers.
+MOST_SECONDS = 0.6
+_CLIENT, _NUMBER = 4e-4, 1e-6  # its data and the true model of all methods; a number in it
+_UPDATE, _LETTER, _KEY = 15e-6, 1e-5, 2.3e-4  # of a client, of an edge, of a masked edge once
 FEWEST_ROUNDS = 20
+_TOO_LARGE = "Left out: with so many clients or servers it would take longer than the report. To "
+_TOO_LARGE += "compare, run the methods one by one, then"
+_COMPARED = "trellis compare DIR DIR ..."
 _MARKS = 6
 _METHODS = {
     "none": "Servers told each other their models as they are (method none).",
@@ -186,13 +193,14 @@ def _learned(result: RunResult) -> Section:
     method, headline, alive = _method(result), result.headline, result.arrays["alive"]
     how = SUMS if _sums(result) else _METHODS.get(method, f"Method {method}.")
     blocks: list[Block] = [Paragraph(how)]
-    lost = [f"server {p}" for p in np.flatnonzero(~alive)]
+    gone = [f"server {p}" for p in np.flatnonzero(~alive)]
+    lost = listed(gone)
     if lost and result.network:
-        text = f"Gone at the end, as far as is known here: {', '.join(lost)}."
+        text = f"Gone at the end, as far as is known here: {lost}."
         blocks.append(Notice(f"{text} The others went on without what they would have told."))
     elif lost:
         how = "went to others" if result.config.get("on-server-loss") == "rehome" else "are lost"
-        text = f"Not running at the end: {', '.join(lost)}. Their clients {how}."
+        text = f"Not running at the end: {lost}. Their clients {how}."
         blocks.append(Notice(f"{text} Numbers are of the servers that run."))
     clients, size = len(result.arrays["homes"]), result.arrays["models"].shape[1]
     text = f"{clients:,} clients, {alive.size:,} servers, a model of {size:,} parameters. "
@@ -256,10 +264,15 @@ def _servers(result: RunResult, graph: Topology) -> Section:
     ]
     leaves = [graph.names[p] for p in np.flatnonzero(graph.degree == 1)]
     if leaves and _method(result) == "masked":
-        text = f"{', '.join(leaves)}: one neighbour only. Masks cannot hide that one's model, so "
+        text = f"{listed(leaves)}: one neighbour only. Masks cannot hide that one's model, so "
         blocks.append(Notice(f"{text}noise of sigma stays on the edge; an edge more would end it."))
-    rows = list(zip(*columns.values(), strict=True))
-    table = Table(list(columns), rows, "The servers at the end of the run.")
+    worst = next(
+        (name for name in ("MSD, dB", "squared distance to the centroid") if name in columns),
+        "clients",
+    )
+    values: list[Any] = [np.nan if value is None else value for value in columns[worst]]
+    caption, ends = "The servers at the end of the run.", (f"of largest {worst}", "of smallest")
+    table = table_of(columns, shown(values), caption, ends, "result.npz and models.csv", "servers")
     return Section("The graph of servers", [*blocks, table])
 
 
@@ -296,9 +309,10 @@ def _side_by_side(result: RunResult) -> Section:
     title = "The methods side by side"
     try:
         config = ServerGraphConfig.from_settings(result.config)
-        rounds = affordable(config, len(result.metrics))
+        edges = int(np.count_nonzero(result.arrays["combination"])) - len(result.arrays["alive"])
+        rounds = affordable(config, len(result.metrics), edges)
         if rounds < min(FEWEST_ROUNDS, len(result.metrics)):
-            return Section(title, [Paragraph("Left out: on this much data it would take long.")])
+            return Section(title, [Paragraph(_TOO_LARGE), Code(_COMPARED)])
         rows, missing, settled = [], [], True
         sigma = config.sigma
         if config.is_auto("sigma"):  # what the run had chosen, by its epsilon
@@ -331,16 +345,19 @@ def _side_by_side(result: RunResult) -> Section:
     return Section(title, [Paragraph(text), *notes, Table(headers, rows, caption)])
 
 
-def affordable(config: ServerGraphConfig, rounds: int) -> int:
-    """Return how many rounds a simulation may have, so that a report is there in a few seconds."""
+def affordable(config: ServerGraphConfig, rounds: int, edges: int = 0) -> int:
+    """Return how many rounds a simulation may have, so that a report is there at once.
+
+    ``edges`` are those between servers, counted in both directions.
+    """
     samples = max(config.sample_counts())
-    if config.clients * samples * config.features > MOST_NUMBERS:
-        return 0
+    begin = config.clients * (_CLIENT + _NUMBER * samples * config.features) + _KEY * edges
     each = config.clients / config.servers
     asked = config.servers * (min(config.sample, each) if config.sample else each)
     batch = min(config.batch or samples, samples)
     work = asked * (1.0 + config.local_steps * (samples + batch * config.features) / 1000.0)
-    return int(min(rounds, MOST_UPDATES / work))
+    left = (MOST_SECONDS - begin) / (_UPDATE * work + _LETTER * edges)
+    return int(min(rounds, max(left, 0.0)))
 
 
 def _settled(decibels: Array) -> bool:

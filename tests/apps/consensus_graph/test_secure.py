@@ -56,7 +56,7 @@ def test_too_few_clients_stop_the_run_with_a_reason():
 
 def test_a_server_that_asks_in_the_clear_is_refused(monkeypatch):
     # The run config promises masks; the strategy asks for plain replies all the same.
-    monkeypatch.setattr("apps.consensus_graph.server_app.SecureSum", lambda: None)
+    monkeypatch.setattr("strategies.core.secure.SecureSum", lambda: None)
     with pytest.raises(StudyError, match="this reply would be in the clear"):
         run(STUDY, SECURE)
 

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from apps.common.metrics import edges
-from apps.pages.graphs import file_stems, node_names, write_graph, write_graphml
+from apps.pages.graphs import (
+    file_stems,
+    networkx_for,
+    node_names,
+    write_graph,
+    write_graphml,
+)
 from apps.pages.plots import spring, svg, two_colour_graph
 
 NAMES = ["age", "BMI", "a & b <c>", "höhe"]
@@ -92,23 +98,31 @@ def test_the_same_nodes_edges_attributes_and_types_as_ever(tmp_path):
 
 def test_nodes_can_have_attributes(tmp_path):
     first, second = node_names(["a & b <c>", "bell\x07"])
-    graph = networkx.Graph()
-    graph.add_node(first, clients=3, norm_0=0.5)
-    graph.add_edge(first, second)
-    write_graph(tmp_path / "g.graphml", graph)
+    known = {"clients": [3, None], "norm_0": [0.5, None]}
+    write_graph(tmp_path / "g.graphml", [first, second], np.array([[0, 1]]), node_data=known)
     found = networkx.read_graphml(tmp_path / "g.graphml")
     assert dict(found.nodes(data=True)) == {first: {"clients": 3, "norm_0": 0.5}, "bell\ufffd": {}}
     assert list(found.edges) == [(first, second)]
 
 
-def test_what_needs_networkx_says_how_to_get_it(tmp_path, monkeypatch):
+def test_what_needs_networkx_says_how_to_get_it_and_files_need_none(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "networkx", None)
-    remedy = r"need networkx: pip install '\.\[laptop\]'"
-    with pytest.raises(ImportError, match=f"GraphML files {remedy}"):
-        write_graphml(tmp_path / "g.graphml", np.ones(1), ["a", "b"])
-    with pytest.raises(ImportError, match=f"spring layouts {remedy}"):
-        spring(np.ones(1), 2)
-    assert not list(tmp_path.iterdir())
+    with pytest.raises(ImportError, match=r"graphs need networkx: pip install '\.\[laptop\]'"):
+        networkx_for("graphs")
+    assert write_graphml(tmp_path / "g.graphml", np.ones(1), ["a", "b"]) == 1
+    assert np.isfinite(spring(np.ones(1), 2)).all()
+
+
+def test_springs_put_the_strongly_joined_side_by_side():
+    # Two full graphs of eight nodes, joined by one weak edge.
+    a, b = np.triu_indices(16, 1)
+    weights = np.where((a < 8) == (b < 8), 1.0, 0.0)
+    weights[(a == 0) & (b == 15)] = 0.3
+    place = spring(weights, 16)
+    apart = np.linalg.norm(place[a] - place[b], axis=1)
+    inside = weights == 1.0
+    assert apart[inside].max() < apart[~inside].min() * 1.5
+    assert apart[inside].mean() < 0.5 * apart[~inside].mean()
 
 
 def test_the_threshold_is_relative_to_the_largest_weight(tmp_path):

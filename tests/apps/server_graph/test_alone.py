@@ -324,8 +324,11 @@ def test_parts_that_are_cut_go_on_and_find_together_again(tmp_path, fate):
         consistent(result)
         assert result.arrays["link_rounds"][0].min() == 1
         assert set(result.arrays["link_rounds"][-1].tolist()) == {50}
-    # The slower part has left out rounds to be where the faster one is.
-    assert [len(result.metrics) < 50 for result in results] == [False, False, True, True]
+    # The slower part has left out rounds to be where the faster one is. On a busy machine server 1
+    # may itself be silent for more than 2 s, and then leaves out a few that server 0 went on with.
+    left_out = [50 - len(result.metrics) for result in results]
+    assert left_out[0] == 0
+    assert min(left_out[2:]) > left_out[1]
 
 
 # --- bridges that do not do what they should -----------------------------------------------------

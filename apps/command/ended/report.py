@@ -33,10 +33,12 @@ def write(result: RunResult, folder: Path) -> Path:
     """Write the report and the graphs of a run into its folder; return the report's path."""
     from apps.common.files.run_folder import note_written
     from apps.common.recording import wording
+    from apps.pages.clients.once import sharing
     from apps.pages.report import write_report
 
     module = apps.study_module(result.study, "report")
-    if result.arrays:
-        note_written(folder, module.export_graphs(result, folder))
-    path, words = folder / "report.html", wording(result.study)
-    return write_report(result, module.sections(result), path, words)
+    with sharing():
+        if result.arrays:
+            note_written(folder, module.export_graphs(result, folder))
+        path, words = folder / "report.html", wording(result.study)
+        return write_report(result, module.sections(result), path, words)
