@@ -2,8 +2,8 @@
 # make test   install into .venv, then ruff, mypy and all tests (WORKERS=n processes)
 # make test-deploy   whole federations on loopback: start, use, kill, stop (slow)
 # make test-graph    three SuperLinks in a line on loopback: the same (very slow)
-# make bench  side-by-side benchmarks (ONLY=name for one), writes benchmarks/results.json
-# make paper  the papers' figures and tables
+# make bench  side-by-side benchmarks in 5 minutes (FULL=1 all, ONLY=name one), writes benchmarks/results.json
+# make paper  the papers' figures at their own sizes, writes docs/papers.md (QUICK=1 in 15 minutes)
 # make notebook   run docs/own-data.ipynb anew and keep what it shows
 # make lock   resolve and pin every version anew
 # make clean  remove everything the commands above made
@@ -51,11 +51,10 @@ test-graph: install
 	$(BIN)/python -m pytest -m deploy tests/deploy/test_graph.py tests/deploy/test_graph_kit.py
 
 bench: install
-	$(BIN)/python -m benchmarks $(ONLY)
+	$(BIN)/python -m benchmarks $(if $(FULL),--full) $(ONLY)
 
 paper: install
-	for study in $$($(BIN)/python -c 'import apps; print(*apps.STUDIES)'); do \
-	  $(BIN)/trellis paper $$study --out results/paper || exit 1; done
+	$(BIN)/trellis paper all $(if $(QUICK),--quick) --out results/paper --record docs/papers.json
 
 notebook: install
 	$(BIN)/python -m tests.docs.notebook docs/own-data.ipynb
@@ -71,5 +70,5 @@ lock:
 	rm -rf .venv-lock build *.egg-info
 
 clean:
-	rm -rf $(VENV) results build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis *.fab
+	rm -rf $(VENV) .venv-peers results build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis *.fab
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,41 +9,51 @@ models and metrics that both have must be equal, bit for bit.
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from .timing import entry
 
 CLIENTS, ROUNDS, FLOWER_ROUNDS = 150, 300, 16
 _STUDY = "cluster-admm"
 
 
-def run() -> list[dict[str, Any]]:
-    """Return seconds a round of both engines, start-up and the first round left out."""
+def run(full: bool = False) -> list[dict[str, Any]]:
+    """Return seconds a round of both engines, start-up and the first round left out.
+
+    ``full`` runs Flower's three times, in turns with ours.
+    """
     from apps import run as run_study
     from apps.common.results import RunResult
 
     with tempfile.TemporaryDirectory(prefix="trellis-bench-") as name:
         folder = Path(name)
-        # Ours before and after Flower's, so that a change of the machine's load does not favour
-        # either.
-        before = _measure_ours(ROUNDS, folder / "before")
-        theirs = run_study(
-            _STUDY, _settings(FLOWER_ROUNDS), engine="flower", out=folder / "flower", report=False
-        )
-        after = _measure_ours(ROUNDS, folder / "after")
+        ours, flower = [], []
+        for number in range(3 if full else 1):
+            ours.append(_measure_ours(ROUNDS, folder / f"ours-{number}"))
+            out = folder / f"flower-{number}"
+            settings = _settings(FLOWER_ROUNDS)
+            flower.append(run_study(_STUDY, settings, engine="flower", out=out, report=False))
+        if not full:
+            # Ours before and after Flower's, so that a change of the machine's load does not favour
+            # either.
+            ours.append(_measure_ours(ROUNDS, folder / "after"))
+            flower *= 2
         short = _measure_ours(FLOWER_ROUNDS, folder / "short")
+    theirs = flower[0]
 
     def lasting(result: RunResult) -> list[dict[str, float]]:
         rows = result.metrics[:FLOWER_ROUNDS]
         return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
-    for ours in (before, after, short):
-        if lasting(ours) != lasting(theirs):
+    for one in (*ours, *flower, short):
+        if lasting(one) != lasting(theirs):
             raise RuntimeError("engines disagree about the metrics of a round")
     if set(short.arrays) != set(theirs.arrays):
         raise RuntimeError("engines disagree about the arrays of the result")
@@ -51,21 +61,18 @@ def run() -> list[dict[str, Any]]:
         if array.tobytes() != theirs.arrays[key].tobytes():
             raise RuntimeError(f"engines disagree about {key}")
 
-    seconds = statistics.median([*_seconds(before), *_seconds(after)])
-    peer = statistics.median(_seconds(theirs))
     return [
-        {
-            "name": "cluster-admm",
-            "ours": seconds,
-            "peer": peer,
-            "peer_version": f"flwr {importlib.metadata.version('flwr')}, "
-            f"ray {importlib.metadata.version('ray')}",
-            "ratio": peer / seconds,
-            "unit": "s a round",
-            "setting": f"{CLIENTS} clients, the study's defaults; median of 2 x {ROUNDS - 1} "
-            f"rounds of ours, of {FLOWER_ROUNDS - 1} of Flower's, the first left out; equal bits; "
-            f"{os.cpu_count()} cores",
-        }
+        entry(
+            "cluster-admm",
+            [statistics.median(_seconds(one)) for one in ours],
+            [statistics.median(_seconds(one)) for one in flower],
+            peer_version=f"flwr {version('flwr')}, ray {version('ray')}",
+            unit="s a round",
+            setting=f"{CLIENTS} clients, the study's defaults; median of {ROUNDS - 1} rounds of "
+            f"ours, of {FLOWER_ROUNDS - 1} of Flower's, the first left out; equal bits",
+            ours_cores=1,
+            peer_cores=os.cpu_count() or 1,
+        )
     ]
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.devices import CASES, CLIENTS, Case, devices
+from benchmarks.timing import entry
 
 ROUNDS = 8  # of which the first, in which the app is unpacked, is not counted
 STUDIES = ("consensus-graph", "joint-precision", "server-graph", "cluster-admm")
@@ -24,24 +25,25 @@ STUDIES = ("consensus-graph", "joint-precision", "server-graph", "cluster-admm")
 _ECHO = Path(__file__).parent / "echo_app"
 
 
-def run() -> list[dict[str, Any]]:
+def run(full: bool = False) -> list[dict[str, Any]]:
     """Return seconds a round of each study and of the empty app, taken before and after it."""
     entries = []
-    for name in STUDIES:
+    for name in STUDIES if full else STUDIES[:1]:
         case = CASES[name]
         with tempfile.TemporaryDirectory(prefix="trellis-bench-") as folder:
             ours, peer = _measure(case, Path(folder))
         entries.append(
-            {
-                "name": f"deployment-{name}",
-                "ours": round(ours, 3),
-                "peer": round(peer, 3),
-                "peer_version": f"flwr {importlib.metadata.version('flwr')}, an empty app",
-                "ratio": round(peer / ours, 3),
-                "unit": "s/round",
-                "setting": f"one SuperLink, {CLIENTS} SuperNodes, loopback, median of "
-                f"{ROUNDS - 1} rounds; {os.cpu_count()} cores",
-            }
+            entry(
+                f"deployment-{name}",
+                [ours],
+                [peer],
+                peer_version=f"flwr {importlib.metadata.version('flwr')}, an empty app",
+                unit="s a round",
+                setting=f"one SuperLink, {CLIENTS} SuperNodes, loopback, median of "
+                f"{ROUNDS - 1} rounds",
+                ours_cores=os.cpu_count() or 1,
+                peer_cores=os.cpu_count() or 1,
+            )
         )
     return entries
 

@@ -2,24 +2,44 @@
 
 A message of every kind, recorded from a run of each study, is answered in a process of its own with
 the modules in it that Flower's own process has. The peer answers a message of the same process with
-the smallest ClientApp there is (`echo_app`). User and system time, the least of some repeats, so
-that other work on the machine shows as little as may be. What Flower does around it, unpacking the
-app for one, is not in it: see ``deployment`` for whole rounds.
+the smallest ClientApp there is (`echo_app`). User and system time, in turns, so that other work on
+the machine meets both. What Flower does around it, unpacking the app for one, is not in it: see
+``deployment`` for whole rounds.
+
+``above_floor`` is what ours takes beyond the peer's. Of the time after Flower has called the
+ClientApp ``importing`` went into imports and ``answering`` into the message itself: reading the
+file, arithmetic, noise, the device's ledger. (A device's process lets the garbage collector pass
+over what Flower has loaded, an empty app's does not: so the difference may be below zero.)
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib.metadata
+import os
 import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.devices import CASES, record_messages
+import numpy as np
 
-REPEATS = 5
+from benchmarks.devices import CASES, OTHER_CASES, record_messages
+from benchmarks.timing import entry
+
+RUNS = 3
+# One of every sort: a round, a masked one, the last message of a run, and one that needs torch.
+QUICK = {
+    "consensus-graph": ("train",),
+    "joint-precision-sound": ("query.personal",),
+    "server-graph-sound": ("train.secagg_masked",),
+    "cluster-admm": ("train",),
+    "gromov-wasserstein-sound": ("query.enrol", "query.embed"),
+}
 
 _ROOT = Path(__file__).parents[1]
 _EMPTY = """
@@ -36,41 +56,89 @@ app(message, Context(1, 1, {}, RecordDict(), {}))
 """
 
 
-def run() -> list[dict[str, Any]]:
-    """Return CPU seconds by study and kind of message."""
-    entries = []
+def run(full: bool = False) -> list[dict[str, Any]]:
+    """Return CPU seconds by study and kind of message; ``full`` takes every kind of all cases."""
+    cases = {**CASES, **OTHER_CASES} if full else {name: CASES[name] for name in QUICK}
+    files = {}
     with tempfile.TemporaryDirectory(prefix="trellis-bench-") as folder:
-        for name, case in CASES.items():
-            messages = record_messages(case, Path(folder) / name)
-            floor, found = _measure({kind: str(file) for kind, file in messages.items()})
-            for kind, seconds in found.items():
-                entries.append(
-                    {
-                        "name": f"device-start-{name}-{kind.partition('.')[2] or kind}",
-                        "ours": round(seconds, 3),
-                        "peer": round(floor, 3),
-                        "peer_version": f"flwr {importlib.metadata.version('flwr')}, an empty app",
-                        "ratio": round(floor / seconds, 3),
-                        "unit": "CPU s",
-                        "setting": f"one {kind} message, a process of its own; least of {REPEATS}",
-                    }
-                )
-    return entries
+        for name, case in cases.items():
+            kept = record_messages(case, Path(folder) / name)
+            for kind in kept if full else QUICK[name]:
+                files[name, kind] = kept[kind]
+        return _rows(files)
 
 
-def _measure(messages: dict[str, str]) -> tuple[float, dict[str, float]]:
-    """Return the empty app's seconds and those by kind, taken in turns."""
-    commands = {"": ["-c", _EMPTY]}
-    commands |= {kind: ["-m", "benchmarks.devices", file] for kind, file in messages.items()}
-    best = dict.fromkeys(commands, float("inf"))
-    for _ in range(REPEATS):
-        for kind, command in commands.items():
-            best[kind] = min(best[kind], _cpu_seconds([sys.executable, *command]))
-    return best.pop(""), best
+def _rows(files: Mapping[tuple[str, str], Path]) -> list[dict[str, Any]]:
+    """Return a row a message; all of them and the empty app take turns."""
+    for file in files.values():  # compiles what the measured ones read
+        output_of(["-m", "benchmarks.devices", str(file)])
+    output_of(["-c", _EMPTY])
+    peer: list[float] = []
+    ours: dict[tuple[str, str], list[float]] = {place: [] for place in files}
+    parts: dict[tuple[str, str], list[list[float]]] = {place: [] for place in files}
+    for _ in range(RUNS):
+        peer.append(cpu_seconds(["-c", _EMPTY]))
+        for place, file in files.items():
+            before = _spent()
+            told = output_of(["-m", "benchmarks.devices", str(file)])
+            ours[place].append(_spent() - before)
+            parts[place].append([float(part) for part in told.splitlines()[-1].split()])
+    rows = []
+    for (name, kind), seconds in ours.items():
+        importing, answering = np.median(parts[name, kind], axis=0)
+        rows.append(
+            entry(
+                f"device-start-{name}-{kind.partition('.')[2] or kind}",
+                seconds,
+                peer,
+                peer_version=f"flwr {importlib.metadata.version('flwr')}, an empty app",
+                unit="CPU s",
+                setting=f"one {kind} message, a process of its own",
+                ours_cores=1,
+                peer_cores=1,
+                above_floor=float(np.median(np.subtract(seconds, peer))),
+                importing=float(importing),
+                answering=float(answering),
+            )
+        )
+    return rows
 
 
-def _cpu_seconds(command: list[str]) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, cwd=_ROOT, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def cpu_seconds(arguments: Sequence[str]) -> float:
+    """Return the CPU seconds of a Python process, from its start to its end."""
+    before = _spent()
+    output_of(arguments)
+    return _spent() - before
+
+
+def output_of(arguments: Sequence[str]) -> str:
+    """Return what a Python process prints.
+
+    Raises
+    ------
+    RuntimeError
+        Where it fails; with the end of what it said.
+    """
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, env=_with_byte_code())
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments)[:200]}: {(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout
+
+
+@functools.cache
+def _with_byte_code() -> dict[str, str]:
+    """Return an environment whose processes keep what they compile, as Python does by itself.
+
+    Where PYTHONDONTWRITEBYTECODE is set ours would be compiled every time, and Flower, which pip
+    has compiled, would not.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="trellis-bench-")
+    atexit.register(folder.cleanup)
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": folder.name}
+
+
+def _spent() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime

@@ -2,14 +2,21 @@
 
 For benchmarks and tests of what a device does per message: there every message is a process of its
 own, so an import is paid for each time.
+
+    python -m benchmarks.devices FILE        answers a message that `record_messages` has kept
+    python -m benchmarks.devices FILE ...    several, each in a process of its own, forked
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +25,18 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from benchmarks.importing import ImportMeter
+
 CLIENTS = 3
+_ANSWERED = "answered"
 
 _SOUND = {"privacy": "sound", "epsilon": 5.0}
+_EACH = {**_SOUND, "release": "each"}
+_HELD_OUT = {"held-out": 0.2}
 _SERVER = {"servers": 1, "rounds": 2}
+_FINDING = {"clusters": "auto", "assign-every": 1, "rounds": 4}
+_UNTRAINED = {"classes": 2, "rounds": 1, "model": "gcn", "downstream": "knn", "method": "untrained"}
+_GRAPHS = {**_UNTRAINED, "method": "fedavg"}
 
 
 @dataclass(frozen=True)
@@ -50,18 +65,24 @@ CASES = {
         Case("server-graph-sound", "server-graph", {**_SERVER, **_SOUND}),
         Case("cluster-admm", "cluster-admm", {**_SERVER, "clusters": "1"}),
         Case("cluster-admm-sound", "cluster-admm", {**_SERVER, **_SOUND, "clusters": "1"}),
-        Case(
-            "gromov-wasserstein-sound",
-            "gromov-wasserstein",
-            {
-                **_SOUND,
-                "classes": 2,
-                "rounds": 1,
-                "model": "gcn",
-                "downstream": "knn",
-                "method": "fedavg",
-            },
-        ),
+        Case("gromov-wasserstein-sound", "gromov-wasserstein", {**_GRAPHS, **_SOUND}),
+    )
+}
+# What messages of the same kinds are with other settings.
+OTHER_CASES = {
+    case.name: case
+    for case in (
+        Case("consensus-graph-each", "consensus-graph", {**_EACH, "rounds": 2}),
+        Case("consensus-graph-held-out", "consensus-graph", {"rounds": 2, **_HELD_OUT}),
+        Case("joint-precision-each", "joint-precision", {**_EACH, "rounds": 2}),
+        Case("joint-precision-held-out", "joint-precision", {"rounds": 2, **_HELD_OUT}),
+        Case("joint-precision-alone", "joint-precision", {"method": "glasso"}),
+        Case("server-graph-clear", "server-graph", {**_SERVER, "secure-aggregation": "off"}),
+        Case("server-graph-held-out", "server-graph", {**_SERVER, **_HELD_OUT}),
+        Case("cluster-admm-held-out", "cluster-admm", {**_SERVER, "clusters": "1", **_HELD_OUT}),
+        Case("cluster-admm-finding", "cluster-admm", {"servers": 1, **_FINDING}),
+        Case("gromov-wasserstein", "gromov-wasserstein", {**_GRAPHS, "task": "graph", **_HELD_OUT}),
+        Case("gromov-wasserstein-untrained", "gromov-wasserstein", {**_UNTRAINED, **_SOUND}),
     )
 }
 
@@ -141,8 +162,13 @@ def record_messages(case: Case, folder: Path) -> dict[str, Path]:
     return {file.stem: file for file in sorted(kept.iterdir())}
 
 
-def answer_recorded(file: str) -> None:
+def answer_recorded(file: str) -> tuple[float, float]:
     """Answer a message as the process that Flower starts for it would.
+
+    Returns
+    -------
+    importing, answering
+        CPU seconds since Flower would have called the ClientApp.
 
     Raises
     ------
@@ -151,14 +177,56 @@ def answer_recorded(file: str) -> None:
     """
     import_as_flower_does()
     message, context = pickle.loads(Path(file).read_bytes())
-    from apps.dispatch import client_app
-
     # A folder of its own: the device's ledger has the release that this message asks for.
-    with tempfile.TemporaryDirectory(prefix="trellis-state-") as folder:
+    with tempfile.TemporaryDirectory(prefix="trellis-state-") as folder, ImportMeter() as meter:
         context.node_config["state-path"] = folder
+        begin = time.process_time()
+        from apps.dispatch import client_app
+
         reply = client_app(message, context)
+        whole = time.process_time() - begin
     if reply.has_error():
         raise RuntimeError(reply.error.reason)
+    importing = meter.total()
+    return importing, whole - importing
+
+
+def loaded_for(files: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Return, by kind of message, the modules that a process has when it has answered.
+
+    Raises
+    ------
+    RuntimeError
+        Where a device has no answer; names the kind.
+    """
+    command = [sys.executable, "-m", "benchmarks.devices", *map(str, files.values())]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith(_ANSWERED)]
+    missing = [kind for kind, file in files.items() if str(file) not in {line[1] for line in lines}]
+    if missing:
+        raise RuntimeError(f"{missing[0]}: {done.stderr[-2000:]}")
+    by_file = {line[1]: set(line[2:]) for line in lines}
+    return {kind: by_file[str(file)] for kind, file in files.items()}
+
+
+def _answer_in_forks(files: Sequence[str]) -> None:
+    """Answer each message in a process that begins with what Flower has imported."""
+    import_as_flower_does()
+    for file in files:
+        if (child := os.fork()) == 0:
+            # Never back into the loop, whatever happens.
+            code = 1
+            try:
+                answer_recorded(file)
+                print(_ANSWERED, file, *sorted(sys.modules), flush=True)
+                code = 0
+            except Exception:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        os.waitpid(child, 0)
 
 
 def import_as_flower_does() -> None:
@@ -169,5 +237,7 @@ def import_as_flower_does() -> None:
 
 if __name__ == "__main__":
     # Under its own name: a process for one message has nothing of this module's imports to spare.
-    answer_recorded(sys.argv[1])
-    print(*sorted(sys.modules))
+    if len(sys.argv) > 2:
+        _answer_in_forks(sys.argv[1:])
+    else:
+        print(*answer_recorded(sys.argv[1]))

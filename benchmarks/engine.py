@@ -7,7 +7,6 @@ on a machine with two cores makes two actors. Both must end with the same checks
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import statistics
@@ -15,57 +14,72 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from .timing import entry
 
 NODES = 150
 SIZE = 1770
 ROUNDS = 21  # the first, in which Ray starts its actors, is counted as start-up only
-REPEATS = 3  # of our runs: they are short, and a busy machine disturbs a short run more
 
 _APP = Path(__file__).parent / "echo_app"
 
 
-def run() -> list[dict[str, Any]]:
+def run(full: bool = False) -> list[dict[str, Any]]:
     """Return messages a second of both engines, without and with start-up."""
     from sim.flower import simulate
 
-    messages = NODES * ROUNDS
+    messages, runs = NODES * ROUNDS, 3 if full else 1
+    ways = {"engine": 0, "engine-threads": os.cpu_count() or 1}
+    ours: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+    theirs = []
     with tempfile.TemporaryDirectory(prefix="trellis-bench-") as folder:
         out = Path(folder) / "rounds.json"
-        # Ours before and after Flower's, so that a change of the machine's load does not favour
-        # either.
-        ours = [_measure_ours(workers=0, out=out) for _ in range(REPEATS)]
-        threads = [_measure_ours(workers=os.cpu_count() or 1, out=out) for _ in range(REPEATS)]
-        # From submission to final status: neither the SuperLink's start nor its end is counted.
-        seconds = simulate(_APP, _run_config(out), nodes=NODES).check().seconds
-        peer = json.loads(out.read_text()) | {"command": seconds}
-        ours += [_measure_ours(workers=0, out=out) for _ in range(REPEATS)]
 
-    for result in [*ours, *threads]:
-        if result["checksum"] != peer["checksum"]:
-            raise RuntimeError(f"engines disagree: {result['checksum']} and {peer['checksum']}")
-    flower = _rate(peer)
-    peer_command = messages / peer["command"]
-    command = messages / statistics.median(result["command"] for result in ours)
+        def measure_ours() -> None:
+            for way, workers in ways.items():
+                ours[way].append(_measure_ours(workers, out))
+
+        for _ in range(runs):
+            measure_ours()
+            # From submission to final status: neither the SuperLink's start nor its end is counted.
+            seconds = simulate(_APP, _run_config(out), nodes=NODES).check().seconds
+            theirs.append(json.loads(out.read_text()) | {"command": seconds})
+        if runs == 1:
+            # Ours before and after Flower's, so that a change of the machine's load does not favour
+            # either.
+            measure_ours()
+            theirs *= 2
+
+    for result in [*ours["engine"], *ours["engine-threads"]]:
+        if result["checksum"] != theirs[0]["checksum"]:
+            raise RuntimeError(f"engines disagree: {result} and {theirs[0]['checksum']}")
     setting = f"{NODES} nodes, {SIZE} float64 each way and in the state, {ROUNDS - 1} rounds"
+    cores = os.cpu_count() or 1
+    rates = {way: list(map(_rate, found)) for way, found in ours.items()}
+    flower = list(map(_rate, theirs))
+    commands = [messages / result["command"] for result in ours["engine"]]
+    whole = [messages / result["command"] for result in theirs]
     entries = [
-        ("engine", statistics.median(map(_rate, ours)), flower, "one after the other"),
-        ("engine-threads", statistics.median(map(_rate, threads)), flower, "a thread a core"),
-        ("engine-with-start-up", command, peer_command, "the whole command, first round included"),
+        ("engine", rates["engine"], flower, "one after the other", 1),
+        ("engine-threads", rates["engine-threads"], flower, "a thread a core", cores),
+        ("engine-with-start-up", commands, whole, "the whole command, first round included", 1),
     ]
     return [
-        {
-            "name": name,
-            "ours": round(our_rate, 1),
-            "peer": round(peer_rate, 1),
-            "peer_version": f"flwr {importlib.metadata.version('flwr')}, "
-            f"ray {importlib.metadata.version('ray')}",
-            "ratio": round(our_rate / peer_rate, 1),
-            "unit": "messages/s",
-            "setting": f"{setting}; {how}; {os.cpu_count()} cores",
-        }
-        for name, our_rate, peer_rate, how in entries
+        entry(
+            name,
+            our_rates,
+            peer_rates,
+            peer_version=f"flwr {version('flwr')}, ray {version('ray')}",
+            unit="messages/s",
+            setting=f"{setting}; {how}",
+            ours_cores=busy,
+            peer_cores=cores,
+            more_is_better=True,
+        )
+        for name, our_rates, peer_rates, how, busy in entries
     ]
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks: what is made of measurements. Nothing here is timed."""
