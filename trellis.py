@@ -27,7 +27,9 @@ if TYPE_CHECKING:
         secure_sum,
         smooth_graph,
     )
+    from apps.python.large import sparse_graphical_lasso
     from apps.python.learned import LearnedGraph
+    from apps.python.near import gw_medoids, gw_neighbours, gw_outliers
     from apps.python.result import Result, load
     from apps.python.run import run
     from apps.python.sample import sample
@@ -45,6 +47,9 @@ __all__ = [
     "compare",
     "gaussian_sigma",
     "gw_distances",
+    "gw_medoids",
+    "gw_neighbours",
+    "gw_outliers",
     "joint_graphical_lasso",
     "kendall",
     "load",
@@ -52,6 +57,7 @@ __all__ = [
     "sample",
     "secure_sum",
     "smooth_graph",
+    "sparse_graphical_lasso",
     "tune",
 ]
 

@@ -26,17 +26,19 @@ class StudyClientApp(ClientApp):
             return answer(message, context)
         if is_simulated(context):
             return _answer(message, context)
-        _forget_what_is_loaded()
-        return guarded(message, context, _answer)
+        _forget_what_is_loaded("by Flower")
+        reply = guarded(message, context, _answer)
+        _forget_what_is_loaded("by the study")
+        return reply
 
 
 @cache
-def _forget_what_is_loaded() -> None:
+def _forget_what_is_loaded(_: str) -> None:
     """Let the garbage collector pass over what is loaded already, once in a process.
 
     A device's process answers one message. Flower has filled it with objects that live as long as
-    it does, and a study's import is enough to have all of them looked at: a twentieth of the
-    process's time.
+    it does, and a study's import is enough to have all of them looked at. So is the process's end,
+    which would look at torch's as well.
     """
     gc.freeze()
 

@@ -89,7 +89,7 @@ class Result(RunResult):
 
         pandas = pandas_for("tables")
         if what == "metrics":
-            frame = pandas.DataFrame(self.metrics)
+            frame = pandas.DataFrame(list(self.metrics))
             return frame.set_index("round") if "round" in frame.columns else frame
         if what == "clients":
             frame = pandas.DataFrame(self.clients)

@@ -12,11 +12,14 @@ from typing import Any
 
 from apps.common.settings import Scalar
 from apps.common.threads import one_blas_thread
+from privacy.accounting.series import releases
 
 from .judging import NoMeasure, judge
 
 # What a client released in a run: how often each release with the same numbers.
 Releases = list[tuple[dict[str, Any], int]]
+# Tell releases of one run apart, not what they cost.
+_NO_COST = ("name", "what", "round", "times", "steps")
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,10 @@ def _spent(ledger: Mapping[str, Any]) -> list[tuple[list[str], Releases]]:
         return []
     groups: dict[tuple[Any, ...], list[str]] = {}
     for client in ledger.get("clients", ()):
-        # Names and rounds tell releases of one run apart, not what they cost.
-        kinds = Counter(
-            tuple((k, v) for k, v in sorted(event.items()) if k not in ("name", "what", "round"))
-            for event in client["events"]
-        )
+        kinds: Counter[tuple[tuple[str, Any], ...]] = Counter()
+        for event in client["events"]:
+            kind = tuple((k, v) for k, v in sorted(event.items()) if k not in _NO_COST)
+            kinds[kind] += releases([event])
         if kinds:
             groups.setdefault(tuple(sorted(kinds.items())), []).append(client["name"])
     return [(names, [(dict(kind), n) for kind, n in kinds]) for kinds, names in groups.items()]

@@ -26,10 +26,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from strategies.core import wire
 from strategies.core.base import Client, Row
 
 from .strategy import (
@@ -98,9 +97,7 @@ class ForeseenConsensus(ConsensusGraph):
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return the consensus and the pull that the look ahead has ended with."""
         pull = float(self.rho * self.ahead_gamma[client])
-        order = ConfigRecord({"round": server_round, "pull": pull})
-        arrays = wire.record({"consensus": self.ahead_consensus})
-        return RecordDict({"arrays": arrays, "order": order})
+        return self._asking(server_round, pull, self.ahead_consensus, {})
 
     def update(self, server_round: int, replies: Mapping[int, GraphReply]) -> Row:
         """Apply (19) and (20) to what clients answered; look ahead from there."""

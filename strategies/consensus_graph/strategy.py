@@ -96,6 +96,7 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
         self.lambda_ = lambda_
         self.send_own = send_own
         self.opens = opens
+        self._packed = wire.PackedOnce()
 
     def begin(self, clients: Sequence[Client]) -> None:
         """Start from the complete graph with equal weights and gamma_i = 1 / I."""
@@ -131,11 +132,16 @@ class ConsensusGraph(StudyStrategy[GraphReply]):
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return the consensus and the pull, and the client's own graph where steps start there."""
-        arrays = {"consensus": self.consensus}
-        if self.send_own:
-            arrays["own"] = self.weights[client]
-        order = ConfigRecord({"round": server_round, "pull": self.pull(client)})
-        return RecordDict({"arrays": wire.record(arrays), "order": order})
+        own = {"own": self.weights[client]} if self.send_own else {}
+        return self._asking(server_round, self.pull(client), self.consensus, own)
+
+    def _asking(
+        self, server_round: int, pull: float, consensus: Vector, own: Mapping[str, Vector]
+    ) -> RecordDict:
+        """Return a round's question; all clients are sent the same consensus."""
+        arrays = wire.record({"consensus": self._packed(consensus), **own})
+        order = ConfigRecord({"round": server_round, "pull": pull})
+        return RecordDict({"arrays": arrays, "order": order})
 
     def read_reply(self, client: int, content: RecordDict) -> GraphReply:
         """Check a reply: a finite, non-negative graph of the right size."""

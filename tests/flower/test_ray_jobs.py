@@ -1,4 +1,4 @@
-"""Pairs of graphs and sweeps on the Ray that Flower's simulation brings, chosen by joblib alone."""
+"""Pairs of graphs and sweeps on the Ray that Flower's simulation brings."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from rich.console import Console
 from scipy.spatial.distance import cdist
 
 from apps.experiments.sweep import Job, on_all_cores, sweep
+from apps.gromov_wasserstein.files.npz import write_graphs
+from apps.gromov_wasserstein.graphs import shortest_paths
+from apps.gromov_wasserstein.synthetic import synthetic_graphs
 from strategies.core.jobs import how_many_at_once
 from strategies.gromov_wasserstein import pairwise as gw_pairwise
 
@@ -103,3 +106,29 @@ def test_pairs_and_sweeps_on_ray_give_the_same_bits_and_leave_nothing(tmp_path, 
         for outcome in here:
             mine, theirs = outcome.arrays["consensus"], found[f"run{outcome.job.seed}"]
             assert mine.tobytes() == theirs.tobytes()
+
+
+def test_the_command_for_distances_on_ray_gives_the_same_bits(tmp_path, processes_of):
+    pytest.importorskip("ray")
+    graphs = synthetic_graphs(60, np.random.default_rng(0))
+    write_graphs(tmp_path / "graphs.npz", graphs)
+    out = tmp_path / "out"
+    ask = [str(tmp_path / "graphs.npz"), "--out", str(out), "--restarts", "8", "--workers", "2"]
+    with tempfile.TemporaryDirectory(prefix="trellis-", ignore_cleanup_errors=True) as home:
+        done = subprocess.run(
+            [sys.executable, "-m", "apps", "distances", *ask, "--ray"],
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": home},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert list(Path(home).glob("**/session_*"))  # it was Ray indeed
+        deadline = time.monotonic() + 30.0
+        while (left := processes_of(Path(home))) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not left
+    alone = gw_pairwise.pairwise([shortest_paths(g) for g in graphs], workers=1, restarts=8)
+    with np.load(out / "distances.npz") as found:
+        assert found["distances"].tobytes() == alone.tobytes()

