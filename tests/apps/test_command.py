@@ -76,7 +76,9 @@ def test_list_names_studies_settings_and_figures(capsys):
 
 def test_an_unknown_figure_is_named(capsys):
     assert main(["paper", STUDY, "fig99"]) == 1
-    assert "fig99: unknown figure; use one of" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "fig99: unknown figure; did you mean fig9?" in told
+    assert "consensus-graph has" in told
 
 
 @pytest.mark.parametrize("bad", [-1, True, "one"])
