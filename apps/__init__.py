@@ -10,7 +10,7 @@ have ended, `tuning` what chooses settings, `cases` what works real data through
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,20 @@ def study_module(study: str, part: str) -> ModuleType:
     if study not in STUDIES:
         raise ConfigError(f"study={study!r}: use one of {', '.join(STUDIES)}")
     return import_module(f"{STUDIES[study]}.{part}")
+
+
+def late(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a package's ``__getattr__``: every name of ``where`` from the module it names.
+
+    What a study calls its numbers is asked for by every run, what draws them by reports only.
+    """
+
+    def get(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{where[name]}"), name)
+
+    return get
 
 
 def run(study: str, settings: Mapping[str, Any] | None = None, **options: Any) -> RunResult:

@@ -10,25 +10,30 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from apps.common.results import RunResult
+    from apps.pages.wording import Wording
 
 
 def show(console: Console, results: Sequence[RunResult]) -> None:
     """Print notes, the closing table, and of runs with held-out scores what these say."""
     from rich.table import Table
 
+    from apps.pages.wording import counted
+
     for result in results:
         for note in result.notes:
             console.print(f"[yellow]{result.study}:[/] {escape(note)}", soft_wrap=True)
     # Few columns, and lines in them: this is to fit into a terminal of 80 characters.
     table = Table(title="Trellis")
-    for column in ("study", "cost", "result"):
+    told = _numbers if len(results) == 1 else _first_numbers
+    for column in ("study", "cost"):
         table.add_column(column, no_wrap=True)
+    table.add_column("result")
     for result in results:
         table.add_row(
             "\n".join((result.study, result.status, *_privacy(result.ledger))),
-            f"{len(result.metrics)} rounds\n{result.seconds:.2f} s\n"
+            f"{counted(len(result.metrics), 'round')}\n{result.seconds:.2f} s\n"
             f"up {result.bytes_up / 1e3:,.0f} kB\ndown {result.bytes_down / 1e3:,.0f} kB",
-            "\n".join(f"{name} {_told(value)}" for name, value in _numbers(result).items()),
+            "\n".join(f"{name}: {_told(value)}" for name, value in told(result).items()),
             end_section=True,
         )
     console.print(table)
@@ -43,12 +48,32 @@ def escape(text: str) -> str:
     return text.replace("[", "\\[")
 
 
+def words_of(study: str) -> Wording:
+    """Return what a study calls its numbers; plain names where its package is broken."""
+    from apps.common.recording import wording
+    from apps.pages.wording import Wording
+
+    try:
+        return wording(study)
+    except Exception:
+        return Wording()
+
+
 def _numbers(result: RunResult) -> dict[str, float]:
-    """Return the headline but for held-out scores, which have a table of their own."""
+    """Return the headline in words, but for what the other columns and held-out scores tell."""
     from apps.common.evaluation.scores import numbers
 
     apart = {"rounds", *numbers(result.scores)}
-    return {name: value for name, value in result.headline.items() if name not in apart}
+    if result.ledger.get("epsilon"):
+        apart.add("epsilon")
+    label = words_of(result.study).label
+    return {label(name): value for name, value in result.headline.items() if name not in apart}
+
+
+def _first_numbers(result: RunResult) -> dict[str, float]:
+    """Return of one of many runs what an index of them shows."""
+    first = words_of(result.study).shown(result.headline)
+    return {name: value for name, value in _numbers(result).items() if name in first}
 
 
 def _show_scores(console: Console, result: RunResult) -> None:

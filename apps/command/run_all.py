@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import apps
 from apps.common.settings import ConfigError
 
-from .closing import escape, show
+from .closing import escape, show, words_of
 from .given import assignments
 from .showcase import COST_HEADERS, SHOWCASES, Showcase, cost_rows
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from apps.common.results import RunResult
-    from apps.pages.wording import Wording
 
+_MEASURE = 22  # characters of a line
 _NOT_FOR_ALL = {
     "data": "studies want different data; run them one by one, as in trellis run STUDY --data DIR",
     "config": "a file has the settings of one study; trellis run STUDY --config FILE, or --set "
@@ -54,7 +55,7 @@ def run_all(options: argparse.Namespace, console: Console) -> int:
                 results.append(_what_is_left(study, folder, before, seed, engine, text))
     del options.resumable  # all have ended
     show(console, results)
-    words = {study: _wording(study) for study in apps.STUDIES}
+    words = {study: words_of(study) for study in apps.STUDIES}
     costs = cost_rows(results, words)
     _show_costs(console, costs)
     path = write_index(results, out / "index.html", words, (COST_HEADERS, costs))
@@ -134,23 +135,15 @@ def _told(error: Exception) -> str:
     return said(error) if said(error) == type(error).__name__ else f"{kind}{said(error)}"
 
 
-def _wording(study: str) -> Wording:
-    from apps.common.recording import wording
-    from apps.pages.wording import Wording
-
-    try:
-        return wording(study)
-    except Exception:  # its package is broken: nothing of it is shown
-        return Wording()
-
-
 def _show_costs(console: Console, rows: Sequence[tuple[str, ...]]) -> None:
     """Print what privacy cost, study by study."""
     from rich.table import Table
 
+    # What is measured stands below the study, so that 80 columns are enough for whole words.
     table = Table(title="What privacy cost")
-    for header in COST_HEADERS:
-        table.add_column(header, no_wrap=header == "study")
-    for row in rows:
-        table.add_row(*row)
+    for header in (COST_HEADERS[0], *COST_HEADERS[2:]):
+        table.add_column(header.replace(" ", "\n"))
+    for study, measure, *numbers in rows:
+        named = "\n".join((f"[bold]{study}[/]", *map(escape, wrap(measure, _MEASURE))))
+        table.add_row(named, *(part.replace(": ", ":\n") for part in numbers), end_section=True)
     console.print(table)

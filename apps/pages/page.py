@@ -151,7 +151,17 @@ class FigureBlock(Block):
 
 
 @dataclass(frozen=True)
+class Picture(Block):
+    """A picture that leads to the page it is of; ``source`` holds all of it, as a data address."""
+
+    source: str
+    shows: str
+    title: str
+    address: str
+
+
+@dataclass(frozen=True)
 class Gallery(Block):
     """Figures side by side where the screen is wide enough."""
 
-    figures: Sequence[FigureBlock]
+    figures: Sequence[FigureBlock | Picture]

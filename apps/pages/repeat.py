@@ -19,6 +19,7 @@ _FILES = {
     "clients.csv": "all clients, one a row",
     "result.npz": "the learned arrays",
     "report.html": "this report",
+    "picture.svg": "its first picture",
 }
 _IN_MEMORY = (
     "The clients' data was given in Python and is not kept. Give trellis.run the same data again, "

@@ -7,7 +7,10 @@ report is one file without references to the network; the same result gives the 
 
 from __future__ import annotations
 
+import base64
+import html
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from urllib.parse import quote
 from apps.common.results import RunResult, write_atomically
 from apps.pages.clients.chosen import first_of
 from apps.pages.clients.spread import in_words
+from apps.pages.figure import save_svg
 from apps.pages.held_out import held_out_section
 from apps.pages.page import (
     Badge,
@@ -28,6 +32,7 @@ from apps.pages.page import (
     Link,
     Notice,
     Paragraph,
+    Picture,
     Section,
     Table,
 )
@@ -64,6 +69,9 @@ _CLIENT_COLUMNS = {
 }
 _USUAL = Wording()
 _MOST_NOTES = 40
+PICTURE = "picture.svg"
+_LARGEST_PICTURE = 400_000  # bytes; of a larger one the report itself is the better place
+_PICTURES = "The first picture of every run; it leads to the run's report."
 _COSTS = (
     "Each study ran twice on the same data: open, and with noise such that the whole run spends "
     "the epsilon shown. In a simulation noise comes from the seed and protects nobody: this is "
@@ -87,6 +95,9 @@ def write_report(
     wording : Wording
         What the study calls its numbers.
     """
+    first = _first_figure([block for part in sections for block in part.blocks])
+    if first is not None:  # before the page, which lists the files beside it
+        save_svg(first.svg, path.with_name(PICTURE))
     scored = held_out_section(result)
     parts = [
         *sections,
@@ -110,6 +121,16 @@ def write_report(
     return path
 
 
+def _first_figure(blocks: Sequence[Block]) -> FigureBlock | None:
+    """Return what a page shows first, of all that it shows."""
+    for block in blocks:
+        if isinstance(block, FigureBlock):
+            return block
+        if isinstance(block, Gallery) and isinstance(block.figures[0], FigureBlock):
+            return block.figures[0]
+    return None
+
+
 def write_index(
     results: Sequence[RunResult],
     path: Path,
@@ -121,14 +142,16 @@ def write_index(
     ``wordings`` has what the studies call their numbers, by the studies' names; ``costs`` headers
     and rows of what privacy cost.
     """
-    rows = []
+    rows, pictures = [], []
     for result in results:
         report = None if result.folder is None else result.folder / "report.html"
         name: object = result.study
         if report is not None and report.is_file():
-            name = Link(result.study, quote(Path(os.path.relpath(report, path.parent)).as_posix()))
+            address = quote(Path(os.path.relpath(report, path.parent)).as_posix())
+            name = Link(result.study, address)
+            pictures += _picture(result, report.with_name(PICTURE), address)
         shown = (wordings or {}).get(result.study, _USUAL).shown(result.headline)
-        headline = "; ".join(f"{name} {number(value)}" for name, value in shown.items())
+        headline = "; ".join(f"{name}: {number(value)}" for name, value in shown.items())
         rows.append(
             [
                 name,
@@ -147,6 +170,8 @@ def write_index(
         summary += f", {early} stopped before the end"
     headers = ["study", "status", "result", "rounds", "time", "sent up", "sent down", "privacy"]
     blocks: list[Block] = [Table(headers, rows, stack=True)]
+    if pictures:
+        blocks = [Paragraph(_PICTURES), Gallery(pictures), *blocks]
     if costs is not None and costs[1]:
         table = Table(list(costs[0]), [list(row) for row in costs[1]], stack=True)
         blocks.append(Section("What privacy cost", [Paragraph(_COSTS), table]))
@@ -164,6 +189,18 @@ def write_index(
     page = render("index", title="Trellis: studies", summary=summary, blocks=blocks)
     write_atomically(path, page.encode())
     return path
+
+
+def _picture(result: RunResult, path: Path, address: str) -> list[Picture]:
+    """Return the picture of a run for the index, which holds it whole; none where there is none."""
+    if not path.is_file() or path.stat().st_size > _LARGEST_PICTURE:
+        return []
+    drawn = path.read_bytes()
+    label = re.search(rb'aria-label="([^"]*)"', drawn)
+    shows = html.unescape(label.group(1).decode()) if label else f"The result of {result.study}"
+    source = f"data:image/svg+xml;base64,{base64.b64encode(drawn).decode()}"
+    how = "open" if result.config.get("privacy", "none") == "none" else spent(result)
+    return [Picture(source, shows, f"{result.study}, {how}", address)]
 
 
 def _notes(notes: Sequence[str]) -> list[str]:

@@ -71,8 +71,15 @@ td.num, tbody .short { white-space: nowrap; }
 figure { margin: 1.2rem 0; }
 figure .sheet { background: #fff; border: 1px solid var(--line); border-radius: 8px;
   padding: .6rem; text-align: center; }
+figure a.sheet { display: block; }
+figure img { width: 100%; height: 15rem; object-fit: contain; vertical-align: top; }
 figure svg { max-width: 100%; height: auto; display: inline-block; vertical-align: top; }
 figure svg text { font-family: inherit !important; }
+@media screen and (prefers-color-scheme: dark) {
+  /* Drawn on white: turned to dark by lightness only, hues stay what captions call them. */
+  figure .sheet { background: transparent; }
+  figure .sheet > svg, figure .sheet > img { filter: invert(.91) hue-rotate(180deg); }
+}
 figcaption { color: var(--quiet); font-size: .9rem; margin-top: .5rem; max-width: 46rem; }
 figcaption strong { color: var(--ink); }
 .gallery { display: grid; gap: 1.2rem 1rem;

@@ -48,7 +48,11 @@ aria-label="{{ block.name }}"><table{% if block.stack %} class="stack"{% endif %
 {% endif %}
 <thead><tr>
 {% for name, style in block.columns %}
+{% if name %}
 <th scope="col"{{ {"class": style} | xmlattr }}>{{ name }}</th>
+{% else %}
+<td></td>
+{% endif %}
 {% endfor %}
 </tr></thead>
 <tbody>
@@ -75,6 +79,10 @@ aria-label="{{ block.name }}"><table{% if block.stack %} class="stack"{% endif %
 {{ block.caption }}</figcaption>
 {% endif %}
 </figure>""",
+    "Picture": """\
+<figure><a class="sheet" href="{{ block.address }}"><img src="{{ block.source }}" \
+alt="{{ block.shows }}"></a>
+<figcaption>{{ block.title }}</figcaption></figure>""",
     "Gallery": """\
 <div class="gallery">
 {% for figure in block.figures %}

@@ -16,8 +16,8 @@ from apps.pages.wording import counted, number
 from strategies.cluster_admm.mixing import neighbourhood_means
 
 from .outcome import Outcome, Places, distances
+from .words import NMSD
 
-NMSD = "NMSD, dB"
 DRAWN_CLUSTERS = 6
 METHODS = {
     "pgfl": "one model a cluster; servers tell their neighbours, clusters learn from each other",

@@ -24,37 +24,21 @@ from apps.pages.report import (
     Paragraph,
     Section,
     Table,
-    Wording,
     number,
 )
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_truth
-from .clusters import METHODS, NMSD, clusters, method_of, servers
+from .clusters import METHODS, clusters, method_of, servers
 from .compare import affordable, compare
 from .export import export_graphs
 from .outcome import Array, Outcome
 from .privacy import privacy
 from .sums import summed
+from .words import NMSD, WORDING
 
-__all__ = ["WORDING", "export_graphs", "sections"]
+__all__ = ["export_graphs", "sections"]
 
-WORDING = Wording(
-    labels={
-        "nmsd": "NMSD of clients' own models, dB",
-        "nmsd-servers": NMSD,
-        "change": "relative change",
-        "tau": "tau, pull between clusters",
-        "moved": "clients that changed cluster",
-        "right": "share of clients in their true cluster",
-        "score": "score of the private models on held-out samples",
-        "score-error": "standard error of the score",
-        "noise": "deviation of the noise in an entry of the sum",
-    },
-    headline=("nmsd-servers", "nmsd", "score", "right", "change"),
-    measure="nmsd",
-    lower_is_better=True,
-)
 FEWEST_ROUNDS = 20
 _ROUNDS_BESIDE_SUMS = 100
 _MARKS = 8

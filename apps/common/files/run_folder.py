@@ -18,7 +18,7 @@ from apps.common.settings import ConfigError
 from strategies.core.checkpoint import CheckpointError
 
 HEADER = "run.json"
-FILES = ("metrics.csv", "scores.csv", "result.npz", "model.json", "report.html")
+FILES = ("metrics.csv", "scores.csv", "result.npz", "model.json", "report.html", "picture.svg")
 # What studies write beside `GRAPHS` for other programs.
 TABLES = ("clients.csv", "distances.csv", "graphs.csv", "models.csv")
 GRAPHS = "graphs"

@@ -1,29 +1,19 @@
 """What the consensus-graph study shows of a run; start with `page`."""
 
-from apps.pages.wording import Wording
+from apps import late
 
-from .export import kept_at_home, write_graphs
-from .named import main_table, named_graphs
-from .page import export_graphs, sections
+from .words import WORDING
 
-WORDING = Wording(
-    labels={
-        "noise": "noise of the consensus, over its mean entry",
-        "held-out": "held-out signals that the consensus explains",
-        "held-out-noise": "noise in that share",
-        "helped": "clients whom the consensus helped",
-        "helped-noise": "noise in that share",
-        "alone-mcc": "MCC, had clients learnt alone",
+__all__ = ["WORDING"]
+
+__getattr__ = late(
+    __name__,
+    {
+        "export_graphs": "page",
+        "kept_at_home": "export",
+        "main_table": "named",
+        "named_graphs": "named",
+        "sections": "page",
+        "write_graphs": "export",
     },
-    measure="mcc",
 )
-
-__all__ = [
-    "WORDING",
-    "export_graphs",
-    "kept_at_home",
-    "main_table",
-    "named_graphs",
-    "sections",
-    "write_graphs",
-]

@@ -90,7 +90,7 @@ def _summary(graphs: Graphs) -> str:
 
 def _common_figure(graphs: Graphs) -> FigureBlock:
     title = "The consensus graph" if graphs.method == "fedgl" else "The graph of all clients"
-    caption = f"Edges above {TIGHT} of the largest weight; wider and darker means heavier."
+    caption = f"Edges above {TIGHT} of the largest weight; wider and stronger means heavier."
     return FigureBlock(title, graphs.picture(), caption)
 
 

@@ -1,7 +1,18 @@
 """What the gromov-wasserstein study shows of a run; start with `page`."""
 
-from .export import write_on_request
-from .named import main_table, named_graphs
-from .page import WORDING, export_graphs, sections
+from apps import late
 
-__all__ = ["WORDING", "export_graphs", "main_table", "named_graphs", "sections", "write_on_request"]
+from .words import WORDING
+
+__all__ = ["WORDING"]
+
+__getattr__ = late(
+    __name__,
+    {
+        "export_graphs": "page",
+        "main_table": "named",
+        "named_graphs": "named",
+        "sections": "page",
+        "write_on_request": "export",
+    },
+)

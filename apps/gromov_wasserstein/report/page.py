@@ -12,65 +12,19 @@ import numpy as np
 from apps.common.results import RunResult
 from apps.pages import plots
 from apps.pages.page import FigureBlock, Gallery, Paragraph, Section, Table
-from apps.pages.wording import Wording, number
+from apps.pages.wording import number
 
 from .distances import DISTANCES, distances_section, picture_section
 from .export import export_graphs
 from .learning import learning_section
 from .outcome import Outcome
 from .privacy import privacy
+from .words import HOME, SPLITS
 
-__all__ = ["WORDING", "export_graphs", "sections"]
+__all__ = ["export_graphs", "sections"]
 
 TRAINING = "Training the shared model"
-SPLITS = ("train", "validation", "test")
 AT_HOME = "What stays with the clients"
-HOME = {
-    "kept": "the model that is kept",
-    "shared": "the shared weights as they are",
-    "tuned": "trained on from the shared weights",
-    "alone": "learned alone",
-}
-
-
-def _labels() -> dict[str, str]:
-    found = {
-        "graphs": "graphs",
-        "loss": "training loss",
-        "released-graphs": "graphs whose embeddings were released",
-        "release-bytes-up": "bytes of the embeddings",
-        "majority": "share of the commonest class",
-        "spectral-ari": "spectral clusters, adjusted Rand index",
-        "spectral-purity": "spectral clusters, purity",
-        "kmeans-ari": "k-means with barycentres, adjusted Rand index",
-        "kmeans-purity": "k-means with barycentres, purity",
-        "medoids-ari": "clusters around medoids, adjusted Rand index",
-        "medoids-purity": "clusters around medoids, purity",
-        "pairs-solved": "share of pairs that were needed and solved",
-        "epsilon": "epsilon of the run, by the largest graph",
-        "noise": "noise of the mean gradient, beside its bound",
-        "held-out-accuracy": "accuracy of the shared model, held out, with noise",
-        "held-out-noise": "standard deviation of that noise",
-    }
-    found |= {f"home-{name}-accuracy": f"accuracy at home, {what}" for name, what in HOME.items()}
-    found |= {f"{name}-accuracy": f"accuracy of the shared model, {name} split" for name in SPLITS}
-    classifiers = {"svm": "SVM", "knn5": "5 nearest graphs", "knn20": "20 nearest graphs"}
-    for name, title in classifiers.items():
-        found[f"{name}-accuracy"] = f"accuracy by distances, {title}"
-        found[f"{name}-from-sizes"] = f"control: numbers of nodes alone, {title}"
-        found[f"{name}-from-constant"] = f"control: constant embedding, {title}"
-    return found
-
-
-# No accuracy goes into an index without its controls.
-WORDING = Wording(
-    labels=_labels(),
-    headline=(
-        *("svm-accuracy", "svm-from-sizes", "svm-from-constant", "majority", "test-accuracy"),
-        *("held-out-accuracy", "home-kept-accuracy", "home-alone-accuracy"),
-    ),
-    measure="svm-accuracy",
-)
 
 
 def sections(result: RunResult) -> list[Section]:

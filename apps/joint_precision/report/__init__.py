@@ -1,15 +1,19 @@
 """What the joint-precision study shows of a run; start with `page`."""
 
-from .export import kept_at_home, write_graphs
-from .named import main_table, named_graphs
-from .page import WORDING, export_graphs, sections
+from apps import late
 
-__all__ = [
-    "WORDING",
-    "export_graphs",
-    "kept_at_home",
-    "main_table",
-    "named_graphs",
-    "sections",
-    "write_graphs",
-]
+from .words import WORDING
+
+__all__ = ["WORDING"]
+
+__getattr__ = late(
+    __name__,
+    {
+        "export_graphs": "page",
+        "kept_at_home": "export",
+        "main_table": "named",
+        "named_graphs": "named",
+        "sections": "page",
+        "write_graphs": "export",
+    },
+)

@@ -12,7 +12,7 @@ import numpy as np
 
 from apps.common.results import RunResult
 from apps.pages.clients.chosen import ALL_DRAWN, shown, table_of
-from apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, Wording, number
+from apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, number
 from apps.pages.wording import DASH
 
 from ..config import JOINT_METHODS
@@ -23,33 +23,8 @@ from .export import export_graphs
 from .graphs import Graphs, graphs_of
 from .path import path
 
-__all__ = ["WORDING", "export_graphs", "sections"]
+__all__ = ["export_graphs", "sections"]
 
-WORDING = Wording(
-    labels={
-        "edges": "edges a client",
-        "common-edges": "edges common to all",
-        "tpr": "true edges found (TPR)",
-        "fpr": "false edges found (FPR)",
-        "mcc": "clients' MCC (edge: not zero)",
-        "ebic": "extended BIC",
-        "auc": "AUC of the path",
-        "aupr": "AUPR of the path",
-        "alone-mcc": "MCC of every client alone",
-        "consensus-edges": "edges of the consensus",
-        "consensus-lambda": "lambda of the consensus",
-        "consensus-auc": "AUC of the consensus (edges common to all)",
-        "noise-of-tau": "noise on a tau of the consensus",
-        "mean-weight": "share of a sample that counts, mean",
-        "using-consensus": "share of clients that use the consensus",
-        "held-out-accuracy": "held-out signs predicted",
-        "held-out-noise": "noise on that",
-        "helped": "clients that say the consensus helps",
-        "helped-noise": "noise on that share",
-    },
-    headline=("edges", "common-edges", "gap", "tpr", "fpr"),
-    measure="mcc",
-)
 STRONGEST = 20
 _ALONE = ("glasso", "clime")
 _EDGE = "An edge is an entry of the sparse matrix Psi that is not zero; no threshold is applied."

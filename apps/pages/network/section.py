@@ -92,7 +92,7 @@ def _strip(network: Mapping[str, Any], links: Links) -> FigureBlock:
     text = "Each column is a round, each row a neighbour; the colour is the age of the letter that "
     text += "the round used, 0 for this round's own. Grey: none was used. "
     if np.any(links.used < 0):
-        text += "White: the server had no such round. "
+        text += "Empty: the server had no such round. "
     if (together := -(-len(links.at) // COLUMNS)) > 1:
         text += f"{together} rounds stand in one column, with the worst of them. "
     if happened := marks(network, links):

@@ -1,6 +1,17 @@
 """What the server-graph study shows of a run; start with `page`."""
 
-from .named import main_table, named_graphs
-from .page import WORDING, export_graphs, sections
+from apps import late
 
-__all__ = ["WORDING", "export_graphs", "main_table", "named_graphs", "sections"]
+from .words import WORDING
+
+__all__ = ["WORDING"]
+
+__getattr__ = late(
+    __name__,
+    {
+        "export_graphs": "page",
+        "main_table": "named",
+        "named_graphs": "named",
+        "sections": "page",
+    },
+)

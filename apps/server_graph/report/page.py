@@ -34,7 +34,6 @@ from apps.pages.report import (
     Paragraph,
     Section,
     Table,
-    Wording,
     number,
 )
 from apps.pages.server_map import server_map
@@ -48,28 +47,10 @@ from ..release import NEIGHBOUR_LEARNS, WORRYING
 from ..simulate import Simulation, cost, simulate
 from ..truth import steady_state
 from .sums import SUMS, private_section
+from .words import WORDING
 
 Array = NDArray[np.float64]
 
-WORDING = Wording(
-    labels={
-        "msd": "MSD of the centroid, dB",
-        "msd-servers": "MSD of single servers, dB",
-        "disagreement": "disagreement between servers",
-        "servers": "servers that run",
-        "spectral-gap": "spectral gap",
-        "between-servers": "bytes between servers",
-        "epsilon-paper": "epsilon by the paper's formula",
-        "epsilon-sound": "epsilon, corrected",
-        "epsilon": "epsilon spent",
-        "alone-msd": "MSD of a client by itself, dB",
-        "score": "score on held-out samples",
-        "score-noise": "noise in the score",
-    },
-    headline=("msd", "msd-servers", "disagreement", "score", "epsilon-sound", "epsilon"),
-    measure="msd",
-    lower_is_better=True,
-)
 SIDE_BY_SIDE = ("none", "hybrid", "iid", "masked")
 # What the methods side by side may take, by a count of their operations: a clock would make two
 # reports of one run differ. Seconds, measured with 50 to 1,000 clients and 10 to 50 servers.

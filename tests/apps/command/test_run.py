@@ -177,8 +177,10 @@ def test_the_closing_table_is_whole_on_a_narrow_terminal():
     assert "…" not in shown
     for word in ("200 rounds", "1234.50 s", "up 3,065 kB", "down 123,065 kB", "epsilon 0.686"):
         assert word in shown
-    assert "alone-held-out-likelihood -1235" in shown
-    assert "gap not known" in shown
+    assert "the same likelihood, learning" in shown  # goes on in the next line
+    assert "-1235" in shown
+    assert "duality gap: not known" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines() if line[:1] in "│┃┏┡└")
 
 
 def test_an_error_without_words_is_named_by_its_kind(monkeypatch, capsys):

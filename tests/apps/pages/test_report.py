@@ -219,9 +219,11 @@ def test_a_study_has_words_of_its_own(tmp_path, monkeypatch):
     assert "rounds 5" in words
     index = {"consensus-graph": wording}
     words = Page.read(write_index([result], tmp_path / "index.html", index)).words
-    assert "completed edges 7; agreement 0.5 5 1 min 15 s" in words
+    assert "completed edges: 7; agreement: 0.5 5 1 min 15 s" in words
     words = Page.read(write_index([result], tmp_path / "index.html")).words
-    assert "clients' MCC (threshold 0.2) 0.5; edges 7; clients' relative error 0.1 5 1 min" in words
+    assert (
+        "clients' MCC (threshold 0.2): 0.5; edges: 7; clients' relative error: 0.1 5 1 min" in words
+    )
 
 
 def test_a_run_that_failed_at_once_still_has_a_report(tmp_path):

@@ -26,6 +26,7 @@ from apps.pages.page import (
     Link,
     Notice,
     Paragraph,
+    Picture,
     Section,
     Table,
 )
@@ -57,12 +58,14 @@ def blocks(text: str) -> list[Block]:
         Table(headers, rows * 20, stack=True),
         figure,
         Gallery([figure, figure]),
+        Picture(text, text, text, text),
     ]
 
 
 def bare(kind: type[Block]) -> Block:
     """Return a block that has no more than it must have."""
     least = {Section: ("s", []), Facts: ({},), Table: ([], []), Gallery: ([],), Link: ("l", "a")}
+    least[Picture] = ("data:,", "", "p", "a")
     least[FigureBlock] = ("", own_markup("<svg></svg>"))
     return kind(*least.get(kind, ("",)))
 

@@ -14,6 +14,7 @@ from apps.gromov_wasserstein.report import learning as report_learning
 from apps.gromov_wasserstein.report import page as report
 from apps.gromov_wasserstein.report import privacy as report_privacy
 from apps.gromov_wasserstein.report.outcome import Outcome
+from apps.gromov_wasserstein.report.words import WORDING
 from apps.pages.report import Table, write_report
 
 DISTANCES, PICTURE = "The distances between graphs", "The graphs in a picture"
@@ -106,5 +107,5 @@ def table(result, title, *headers):
 
 def page(result, tmp_path):
     path = tmp_path / "report.html"
-    write_report(result, report.sections(result), path, report.WORDING)
+    write_report(result, report.sections(result), path, WORDING)
     return path.read_text()

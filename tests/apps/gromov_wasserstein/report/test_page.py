@@ -12,6 +12,7 @@ import pytest
 from apps.common.results import RunResult
 from apps.gromov_wasserstein.report import page as report
 from apps.gromov_wasserstein.report.outcome import Outcome
+from apps.gromov_wasserstein.report.words import WORDING
 
 from .runs import (
     DISTANCES,
@@ -124,7 +125,7 @@ def test_clients_without_names_of_their_own_are_numbered():
 
 
 def test_no_accuracy_is_in_the_index_without_its_controls():
-    names = report.WORDING.headline
+    names = WORDING.headline
     assert {"svm-accuracy", "svm-from-sizes", "svm-from-constant", "majority"} <= set(names)
-    labels = [report.WORDING.label(name) for name in run().headline]
+    labels = [WORDING.label(name) for name in run().headline]
     assert len(set(labels)) == len(labels)

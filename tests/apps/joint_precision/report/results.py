@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from apps.common.results import RunResult
-from apps.joint_precision.report.page import WORDING, sections
+from apps.joint_precision.report.page import sections
+from apps.joint_precision.report.words import WORDING
 from apps.pages.report import write_report
 from apps.pages.wording import number
 from tests.apps.pages.pages import Page

@@ -81,7 +81,10 @@ def test_the_command_asks_the_study_for_its_words(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "run", lambda *_, **__: result)
     assert command.main(["run", "all", "--out", str(tmp_path)]) == 0
     words = Page.read(tmp_path / "index.html").words
-    assert "completed edges a client 9; duality gap 2.5e-07 0" in words
+    assert (
+        "completed edges a client: 9; duality gap: 2.5e-07; clients' MCC (edge: not zero): 0.75 0"
+        in words
+    )
 
 
 def test_one_client_and_two_variables_are_enough(tmp_path):

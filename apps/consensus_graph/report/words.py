@@ -1,0 +1,18 @@
+"""What consensus-graph calls its numbers; nothing else is loaded for it."""
+
+from __future__ import annotations
+
+from apps.pages.wording import Wording
+
+WORDING = Wording(
+    labels={
+        "noise": "noise of the consensus, over its mean entry",
+        "held-out": "held-out signals that the consensus explains",
+        "held-out-noise": "noise in that share",
+        "helped": "clients whom the consensus helped",
+        "helped-noise": "noise in that share",
+        "alone-mcc": "MCC, had clients learnt alone",
+    },
+    headline=("mcc", "alone-mcc", "consensus-mcc", "re", "consensus-re", "consensus-edges"),
+    measure="mcc",
+)
