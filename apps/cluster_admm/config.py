@@ -24,37 +24,40 @@ class ClusterAdmmConfig(StandardisedConfig):
 
     Attributes
     ----------
-    rounds : iterations n; all are run (``tolerance = 0``) unless a tolerance is set
-    clients : over all servers, spread over them evenly
-    sample : clients a server and round, drawn at random; 0 is all
-    method : ``pgfl``; baselines ``gfl`` (one task for all), ``clusterfl`` (servers do not talk),
-        ``local`` (clients do not), ``fedavg`` (one server, one task)
+    rounds : how many iterations n; all are run (``tolerance = 0``) unless a tolerance is set
+    clients : how many clients take part, over all servers, spread over them evenly
+    sample : how many clients a server asks in a round, drawn at random; 0 is all
+    method : ``pgfl`` (the paper's); baselines ``gfl`` (one task for all), ``clusterfl`` (servers do
+        not talk), ``local`` (clients do not), ``fedavg`` (one server, one task)
     servers : S, how many servers there are [servers]
     topology : the graph of servers: ``ring``, ``path``, ``star``, ``complete``, ``grid``,
         ``erdos-renyi:0.3`` (the probability of an edge), ``random:3`` (neighbours in the mean),
         ``small-world:4,0.1`` or a file [a name, name:numbers, or a csv, txt, graphml or npz file]
-    clusters : Q, or ``auto:Q`` (``auto`` is ``auto:3``): clients are assigned to the cluster that
-        fits them best; or ``auto:2-5``: every Q of the range is tried, ``rounds`` each, and the
-        one with the least held-out loss is trained for as many rounds more. Synthetic data has Q
-        clusters; of a range 3, or the number in it that is nearest to 3 [a whole number >= 1,
-        auto, auto:Q or auto:FIRST-LAST]
+    clusters : Q, how many clusters there are, or ``auto:Q`` (``auto`` is ``auto:3``): clients are
+        assigned to the cluster that fits them best; or ``auto:2-5``: every Q of the range is tried,
+        ``rounds`` each, and the one with the least held-out loss is trained for as many rounds
+        more. Synthetic data has Q clusters; of a range 3, or the number in it that is nearest to 3
+        [a whole number >= 1, auto, auto:Q or auto:FIRST-LAST]
     assign_every : how long it is from one assignment to the next, where clusters are found; the
         first comes after twice as many [rounds]
     held_out : what a client leaves out: to score the result with ``release = "sum"``, and where Q
         is chosen (there 0 is a quarter)
     find_clips : with ``release = "sum"``, find B and Y from a noisy sum of their own, with a tenth
-        of the budget; else, and where noise hides them, clip_features and clip_target are used
+        of the budget; else, and where noise hides them, ``clip_features`` and ``clip_target`` are
+        used
     exchanges : with ``release = "sum"``, how many noisy sums are made; 1 is the one-exchange way,
         all else is computed from that; 0 is 4 for ``ridge``, 1 for ``logistic`` [sums]
-    rho : of the augmented Lagrangian; ``auto`` is 3/2 of the curvature of standardised features: 3
-        for ``ridge``, 0.375 for ``logistic`` [curvature]
-    tau : how much clusters learn from each other: tau * tau_decay^n in round n [share]
+    rho : weight of the augmented Lagrangian; ``auto`` is 3/2 of the curvature of standardised
+        features: 3 for ``ridge``, 0.375 for ``logistic`` [curvature]
+    tau : how much clusters learn from each other: tau times ``tau_decay`` to the power n
+        in round n [share]
     tau_decay : what tau is multiplied by from round to round [factor a round]
-    mixing : ``paper`` (8)-(10), or ``exact``, which reaches the optimum of (1) on every graph
+    mixing : how servers combine their models: ``paper`` as in (8)-(10), or ``exact``, which reaches
+        the optimum of (1) on every graph
     acceleration : ``auto``, with ``mixing = "exact"``, all clients and a tolerance, goes on from a
         combination of the last rounds: the same optimum in fewer of them; ``off`` from the last
-    ridge : of R(w) = ridge |w|^2 [curvature]
-    loss : ``ridge`` or ``logistic``
+    ridge : weight of |w|^2 in the loss [curvature]
+    loss : what a client minimises: ``ridge`` or ``logistic``
     phi0 : with noise in every model: phi_0, about the zCDP of the first round. ``auto`` is the
         largest with which a client that takes part in all ``rounds`` spends ``epsilon``; a larger
         one is refused [zCDP]
@@ -67,7 +70,7 @@ class ClusterAdmmConfig(StandardisedConfig):
         get smaller [units of y]
     clip_model : W of ``privacy = "sound"``, the largest length of a model; sums have none [length
         of a model]
-    features : d, of the synthetic data [features]
+    features : d, how many features the synthetic data has [features]
     samples : D_k, how many samples clients of the synthetic data have, as ``5`` or ``2-9`` [a whole
         number >= 1, or a range]
     similarity : gamma, how far the clusters' models of the synthetic data lie apart [no unit]

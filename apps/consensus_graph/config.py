@@ -23,6 +23,8 @@ class ConsensusGraphConfig(StudyConfig):
 
     Attributes
     ----------
+    method : ``fedgl`` (the paper's); baselines ``igl`` (every client alone), ``fedavg`` (one graph
+        for all)
     standardise : ``none`` takes signals as they are. ``own`` maps every client's columns to mean 0
         and deviation 1 and its squared differences to a mean of 1/2: nothing of that is told; not
         with privacy, where one signal would move all others. ``public`` maps them
@@ -56,7 +58,7 @@ class ConsensusGraphConfig(StudyConfig):
         local solutions tell it, and clients check where they end: the same result in a fifth of
         the rounds; that of fedavg solves (36) once it has the mean slope. ``off`` for rounds as
         they are printed
-    nodes : d, of the synthetic data [nodes]
+    nodes : d, how many nodes the graphs of the synthetic data have [nodes]
     signals : N_i, how many signals a client of the synthetic data has, as ``50`` or ``20,40,60``
         [signals]
     overlap : q, how many of their edges the clients of the synthetic data share [share of the

@@ -24,7 +24,7 @@ class GromovWassersteinConfig(StudyConfig):
 
     Attributes
     ----------
-    rounds : R, of federated training
+    rounds : R, how many rounds of federated training
     epsilon : the budget of differential privacy: what a run may cost, see ``budget_per``
     budget_per : what epsilon is for: a ``graph``; or, of the released embedding, a ``node`` of it
         seen by itself, so that a graph of n nodes costs n times that. The ledger tells both
@@ -39,18 +39,18 @@ class GromovWassersteinConfig(StudyConfig):
         of classes [numbers a row]
     local_epochs : E, how often a client goes through its graphs in a round [epochs]
     batch : how many graphs a step of training takes; 0 is all [graphs]
-    learning_rate : of Adam; 0 takes what suits the model: 0.01, and 0.001 for ``gin``. With
-        noise in the sums it is the server's (0 is 0.3), and a round is one step over all graphs:
-        ``local_epochs``, ``batch`` and ``proximal`` have no say [no unit]
-    weight_decay : of Adam [no unit]
-    proximal : mu of ``fedprox`` [no unit]
+    learning_rate : length of Adam's steps; 0 takes what suits the model: 0.01, and 0.001 for
+        ``gin``. With noise in the sums it is the server's (0 is 0.3), and a round is one step over
+        all graphs: ``local_epochs``, ``batch`` and ``proximal`` have no say [no unit]
+    weight_decay : how strongly Adam pulls weights to 0 [no unit]
+    proximal : mu, how strongly ``fedprox`` pulls clients to the server's model [no unit]
     secure_aggregation : let the server learn the sum of the updates only; with ``sound`` it never
         learns more, and that sum has noise
     release_every : s, rounds between two releases of embeddings, among which epsilon is divided; 0
         releases once, after the last [rounds]
     bits : m, coordinates sent of each row; 0 takes the m with the least variance [coordinates]
-    estimator : of distances between encoded rows: ``raw`` (the paper's), ``rectified``, ``double``
-        (two encodings at half the budget), ``simplex``
+    estimator : how distances between encoded rows are estimated: ``raw`` (the paper's),
+        ``rectified``, ``double`` (two encodings at half the budget), ``simplex``
     metric : between graphs: ``gw`` (Gromov-Wasserstein), ``fgw`` (with features, see ``alpha``), or
         ``wasserstein`` in the common space
     alpha : of ``fgw``, the weight of structure: 0 is features only, 1 structure only [share]
@@ -70,7 +70,7 @@ class GromovWassersteinConfig(StudyConfig):
     hops : of the subgraphs of one big graph: how far a subgraph reaches from its centre [edges]
     centres : of the subgraphs of one big graph: how many nodes get one [subgraphs]
     classes : number of classes; 0 takes the largest label that a client has [classes]
-    graphs : of the synthetic data, over all clients [graphs]
+    graphs : how many graphs the synthetic data has, over all clients [graphs]
     """
 
     study: ClassVar[str] = "gromov-wasserstein"

@@ -26,9 +26,9 @@ class ServerGraphConfig(StandardisedConfig):
 
     Attributes
     ----------
-    rounds : iterations i; all are run (``tolerance = 0``) unless a tolerance is set
-    clients : over all servers, spread over them evenly
-    sample : L, clients a server and round, drawn at random; 0 is all
+    rounds : how many iterations i; all are run (``tolerance = 0``) unless a tolerance is set
+    clients : how many clients take part, over all servers, spread over them evenly
+    sample : L, how many clients a server asks in a round, drawn at random; 0 is all
     method : ``hybrid`` (the paper's), ``iid`` noise, ``none``, ``masked`` (exact between servers),
         ``fedavg`` (one server for all clients)
     servers : P, how many servers there are [servers]
@@ -50,15 +50,16 @@ class ServerGraphConfig(StandardisedConfig):
         ``privacy = "none"``, and else the least with which all ``rounds`` spend ``epsilon``; less
         than that is refused, where the model's size matters when clients have told it [as the
         model's coefficients]
-    ridge : rho, of (rho / 2) |w|^2 in the loss [curvature]
-    loss : ``logistic``, ``least-squares``, or a class of your own [logistic, least-squares, or
-        package.module.Class]
-    secure_aggregation : ``auto`` masks clients' updates in ``hybrid`` and ``masked``; or ``on``,
-        ``off``
+    ridge : rho, weight of (rho / 2) |w|^2 in the loss [curvature]
+    loss : what a client minimises: ``logistic``, ``least-squares``, or a class of your own
+        [logistic, least-squares, or package.module.Class]
+    secure_aggregation : whether servers learn only the sum of their clients' updates: ``on``,
+        ``off``; ``auto`` is on in ``hybrid`` and ``masked``
     failures : servers that stop: ``3:100`` is server 3 from round 100 on, ``3:100-200`` in these
         rounds; with commas between [server:first or server:first-last, with commas between]
-    on_server_loss : ``drop`` its clients with it, or ``rehome`` them to its neighbours
-    features : M, of the synthetic data [features]
+    on_server_loss : when a server stops, ``drop`` its clients with it, or ``rehome`` them to its
+        neighbours
+    features : M, how many features the synthetic data has [features]
     samples : N, how many samples a client of the synthetic data has: one number, or one a client
         [samples]
     spread : how much clients' noise differs, of the synthetic data [no unit]
