@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "info", help="a study's settings with meaning, unit, range and default; its figures"
     )
-    command.add_argument("study", choices=list(apps.STUDIES))
+    command.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")
     command.add_argument("setting", nargs="?", help="one setting only")
     command.set_defaults(act=act)
 
