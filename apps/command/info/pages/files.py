@@ -55,7 +55,7 @@ def page() -> str:
             table(("key", "holds"), rows),
             "## On a device { #device }",
             "What a device keeps in its state folder (`state-path`) is its owner's: "
-            "[the owner's policy](../privacy/policy.md#what-is-kept).",
+            "[the owner's policy](page:policy#what-is-kept).",
             "## Of several runs { #several }",
             table(
                 ("file", "holds"),

@@ -40,7 +40,7 @@ def node_page() -> str:
             "# Node config and policy",
             "A device takes its data and its rules from its own node config, never from the "
             "server. A key that is unknown, of the wrong kind or given twice stops it (E1); its "
-            "log names the key. How they are used: [the owner's policy](../privacy/policy.md).",
+            "log names the key. How they are used: [the owner's policy](page:policy).",
             "## Who and where a device is { #node }",
             "In the node config only (`flower-supernode --node-config 'KEY=VALUE ...'`, or "
             "`device.toml` of a federation's folder).",

@@ -36,7 +36,7 @@ def page() -> str:
     parts = [
         "# Python API",
         "`import trellis` shows these names; nothing heavy is imported before it is used. "
-        "[Trellis from Python](../python.md) has examples of all of them, step by step.",
+        "[Trellis from Python](page:python) has examples of all of them, step by step.",
         table(("name", "what it is"), rows),
         f"`trellis.STUDIES` names the studies: {', '.join(f'`{s}`' for s in trellis.STUDIES)}. "
         "`trellis.__version__` is the version.",
