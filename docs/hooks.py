@@ -19,6 +19,8 @@ from apps.command.info.site.navigation import navigation
 from apps.command.info.site.notebooks import as_markdown
 from apps.command.info.site.sources import NOTEBOOKS, REFERENCE, sources
 
+# The first page leads to all parts by itself.
+_NO_SIDEBAR = "---\nhide:\n  - navigation\n---\n\n"
 ROOT = Path(__file__).resolve().parents[1]
 _rewriter = Rewriter(sources(ROOT))
 
@@ -48,7 +50,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = _rewriter.page(name, source.read_text(encoding="utf-8"))
         if path.startswith("docs/"):
             continue  # mkdocs has it; `on_page_markdown` rewrites it
-        files.append(File.generated(config, name, content=text))
+        front = _NO_SIDEBAR if name == "index.md" else ""
+        files.append(File.generated(config, name, content=front + text))
     for name, path in _rewriter.copies.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
     return files

@@ -15,8 +15,8 @@ from . import codes, commands, files, keys, python, settings
 def pages() -> dict[str, str]:
     """Return every page of the reference by its place below ``reference/``, in reading order."""
     return {
-        "settings.md": settings.overview(),
-        **{f"settings-{study}.md": settings.page(study) for study in apps.STUDIES},
+        "settings/index.md": settings.overview(),
+        **{f"settings/{study}.md": settings.page(study) for study in apps.STUDIES},
         "command-line.md": commands.page(),
         "python.md": python.page(),
         "files.md": files.page(),

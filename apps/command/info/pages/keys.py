@@ -82,7 +82,7 @@ def run_page() -> str:
             "# Run config",
             "What `flwr run . --run-config 'KEY=VALUE ...'` takes; `trellis run` and `trellis "
             "deploy run` write it themselves. Settings of a study stand under its name, as in "
-            "`consensus-graph.rho=0.5`: [settings](settings.md). Texts are in double quotes.",
+            "`consensus-graph.rho=0.5`: [settings](settings/index.md). Texts are in double quotes.",
             table(("key", "means", "default"), rows),
         ]
     )

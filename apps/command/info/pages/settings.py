@@ -11,7 +11,7 @@ from .markdown import code, prose, sentence, table
 def overview() -> str:
     """Return the page that leads to those of the studies."""
     rows = [
-        (f"[{study}](settings-{study}.md)", about(study, apps.STUDIES), str(len(settings(study))))
+        (f"[{study}]({study}.md)", about(study, apps.STUDIES), str(len(settings(study))))
         for study in apps.STUDIES
     ]
     return "\n\n".join(
@@ -20,7 +20,7 @@ def overview() -> str:
             "Every study has settings of its own and some that all have. Each has a default; give "
             "others with `--set NAME=VALUE` on the command line, as keywords from Python "
             "(`local_steps` is `local-steps`, `lambda_` is `lambda`), or under the study's name in "
-            "a [run config](run-config.md). A value out of its range is refused with a sentence "
+            "a [run config](../run-config.md). A value out of its range is refused with a sentence "
             "that names it, and so are settings that do not go together.",
             table(("study", "learns", "settings"), rows),
             "The same in a terminal: `trellis info STUDY`, `trellis info STUDY SETTING`.",

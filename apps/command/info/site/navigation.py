@@ -46,9 +46,8 @@ _ORDER = {
     ),
 }
 # Groups inside a part, by folder: where they stand, and what they are called.
-_GROUPS = {"cases": "Worked cases", "studies": "Studies"}
+_GROUPS = {"cases": "Worked cases", "studies": "Studies", "reference/settings": "Settings"}
 _TITLES = {
-    "reference/settings": "Settings",
     "reference/command-line": "Command line",
     "reference/python": "Python API",
     "reference/files": "Files of a run",
@@ -106,6 +105,7 @@ def _key(part: str) -> Any:
     def key(page: str) -> tuple[int, str]:
         whole = str(PurePosixPath(page).with_suffix(""))
         place = order.get(whole, order.get(PurePosixPath(page).stem, len(order)))
+        place = -1 if page.startswith("studies/") else place
         return place, "" if whole.endswith(("/index", "/README")) else whole
 
     return key
@@ -117,8 +117,7 @@ def _entries(pages: Iterable[str]) -> list[Any]:
     groups: dict[str, list[Any]] = {}
     for page in pages:
         path = PurePosixPath(page)
-        settings = path.stem.startswith("settings") and path.parts[0] == "reference"
-        group = "Settings" if settings else _GROUPS.get(path.parts[0], "")
+        group = _GROUPS.get(str(path.parent), "")
         if group and group not in groups:
             groups[group] = []
             found.append({group: groups[group]})
@@ -128,8 +127,6 @@ def _entries(pages: Iterable[str]) -> list[Any]:
 
 def _entry(page: str) -> Any:
     whole = str(PurePosixPath(page).with_suffix(""))
-    stem = PurePosixPath(page).stem
-    if whole == "reference/settings":
-        return page
-    title = _TITLES.get(whole, stem.removeprefix("settings-") if "settings-" in stem else "")
-    return {title: page} if title else page
+    if page.startswith(("reference/settings/", "studies/")) and not whole.endswith("index"):
+        return {PurePosixPath(page).stem: page}
+    return {_TITLES[whole]: page} if whole in _TITLES else page

@@ -53,7 +53,7 @@ def _shown(output: dict[str, Any], stem: str, pictures: dict[str, bytes]) -> str
     if "text/html" in data:
         # Its own styles are for light pages; the site has some for both.
         html = re.sub(r"<style.*?</style>", "", _text(data["text/html"]), flags=re.DOTALL)
-        html = re.sub(r' border="1"| style="text-align: \w+;"', "", html)
+        html = re.sub(r' border="1"| class="dataframe"| style="text-align: \w+;"', "", html)
         lines = [line.strip() for line in html.splitlines() if line.strip()]
         return f'<div class="shown">{"".join(lines)}</div>'
     return _block(_text(data["text/plain"])) if "text/plain" in data else ""
