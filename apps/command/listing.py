@@ -50,4 +50,4 @@ def _learns(study: str) -> str:
     from .info.described import about
 
     config_class(study)()
-    return about(study, apps.STUDIES)
+    return about(study)

@@ -79,6 +79,11 @@ def test_every_command_is_explained(line, reference):
     assert f"\ntrellis {line}" in reference["command-line.md"].replace(" [-h]", "")
     for word in ("`--max-staleness N`", "`--set KEY=VALUE`", "one of `local`, `flower`"):
         assert word in reference["command-line.md"]
+    rows = re.findall(
+        r"^\| (`[^|]+) \| *(.*?) *\| .*\|$", reference["command-line.md"], re.MULTILINE
+    )
+    assert len(rows) > 100
+    assert [name for name, meaning in rows if not meaning] == []
 
 
 def test_usage_is_the_same_on_every_terminal(reference, monkeypatch):

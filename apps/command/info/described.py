@@ -11,9 +11,11 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from importlib import import_module
+from pathlib import Path
 
+from apps import study_module
 from apps.common.checks.checking import kebab
 from apps.common.checks.limits import Limit
 from apps.common.settings import ConfigError, Scalar, StudyConfig, config_class
@@ -151,14 +153,13 @@ def typed(value: Scalar) -> str:
     return str(value) if value != "" else '""'
 
 
-def about(study: str, packages: Mapping[str, str]) -> str:
-    """Return what a study learns, in one line.
+def folder(study: str) -> Path:
+    """Return the folder of a study's package, wherever that is installed."""
+    return Path(str(study_module(study, "config").__file__)).parent
 
-    Parameters
-    ----------
-    packages : of every study its package, as `apps.STUDIES`
-    """
-    from importlib import import_module
 
-    first = (import_module(packages[study]).__doc__ or "").strip().partition("\n")[0]
+def about(study: str) -> str:
+    """Return what a study learns, in one line."""
+    package = import_module(str(study_module(study, "config").__package__))
+    first = (package.__doc__ or "").strip().partition("\n")[0]
     return first.removeprefix(f"{study}: ").rstrip(".")

@@ -6,10 +6,9 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import apps
 from apps.experiments.figures import figures
 
-from .described import Setting, about, settings
+from .described import Setting, about, folder, settings
 
 _ROOT = Path(__file__).parents[3]
 
@@ -17,7 +16,7 @@ _ROOT = Path(__file__).parents[3]
 def study(name: str, wide: int) -> Iterator[str]:
     """Yield the lines about a study, with rich's markup."""
     yield f"[bold]{name}[/]"
-    yield from _wrapped(about(name, apps.STUDIES), wide, 2)
+    yield from _wrapped(about(name), wide, 2)
     known = settings(name)
     for heading, common in (("Its own settings", False), ("Settings of every study", True)):
         yield from ("", f"[bold]{heading}[/]")
@@ -49,9 +48,11 @@ def one(name: str, setting: Setting, wide: int) -> Iterator[str]:
 
 
 def page_of(name: str) -> str | None:
-    """Return the path of a study's page in a clone; None where it has none, or is installed."""
-    path = _ROOT / apps.STUDIES[name].replace(".", "/") / "README.md"
-    return str(path.relative_to(_ROOT)) if path.is_file() else None
+    """Return the path of a study's page; None where there is none, as where it is installed."""
+    path = folder(name) / "README.md"
+    if not path.is_file():
+        return None
+    return str(path.relative_to(_ROOT) if path.is_relative_to(_ROOT) else path)
 
 
 def _entry(setting: Setting, wide: int) -> Iterator[str]:

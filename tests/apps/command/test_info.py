@@ -13,7 +13,7 @@ from apps.command.info.described import meanings, setting, settings
 from apps.common.settings import ConfigError, config_class
 
 STUDIES = list(apps.STUDIES)
-# The studies of the five papers; one that somebody adds may leave units out.
+# The studies of the five papers; one that somebody adds may leave units out, and refuse words.
 PAPERS = (
     "cluster-admm",
     "consensus-graph",
@@ -23,7 +23,7 @@ PAPERS = (
 )
 ALL = [(study, name) for study in STUDIES for name in config_class(study)().settings()]
 LIMITS = {study: config_class(study).limits() for study in STUDIES}
-CHECKED = [(study, name) for study, name in ALL if name in LIMITS[study]]
+CHECKED = [(study, name) for study, name in ALL if study in PAPERS and name in LIMITS[study]]
 NUMBERS = [(study, name) for study, name in CHECKED if LIMITS[study][name].bounded]
 WORDS = [(study, name) for study, name in CHECKED if LIMITS[study][name].words]
 

@@ -11,7 +11,7 @@ from .markdown import code, prose, sentence, table
 def overview() -> str:
     """Return the page that leads to those of the studies."""
     rows = [
-        (f"[{study}]({study}.md)", about(study, apps.STUDIES), str(len(settings(study))))
+        (f"[{study}]({study}.md)", about(study), str(len(settings(study))))
         for study in apps.STUDIES
     ]
     return "\n\n".join(
@@ -33,7 +33,7 @@ def page(study: str) -> str:
     known = settings(study)
     parts = [
         f"# Settings of {study}",
-        f"{sentence(about(study, apps.STUDIES)[:1].upper() + about(study, apps.STUDIES)[1:])} "
+        f"{sentence(about(study)[:1].upper() + about(study)[1:])} "
         "*Own data* is what a setting is on data of your own (`--data`) where you leave it open "
         "and that is another value than its default.",
     ]

@@ -37,6 +37,7 @@ _ORDER = {
     ),
     REFERENCE: ("papers", "data", "privacy/policy", "benchmarks", "changelog", "contributing"),
     EXPLANATION: (
+        "a-round",
         "round",
         "who-sees-what",
         "papers-privacy",
