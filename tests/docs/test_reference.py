@@ -74,14 +74,12 @@ def test_every_name_of_the_python_api_is_explained(reference):
     assert "- `seed` (int, optional): The same seed gives the same result" in text
 
 
-@pytest.mark.parametrize("line", ["info STUDY [setting]", "deploy init", "device ledger"])
+@pytest.mark.parametrize("line", ["info STUDY [SETTING]", "deploy init", "device ledger"])
 def test_every_command_is_explained(line, reference):
     assert f"\ntrellis {line}" in reference["command-line.md"].replace(" [-h]", "")
     for word in ("`--max-staleness N`", "`--set KEY=VALUE`", "one of `local`, `flower`"):
         assert word in reference["command-line.md"]
-    rows = re.findall(
-        r"^\| (`[^|]+) \| *(.*?) *\| .*\|$", reference["command-line.md"], re.MULTILINE
-    )
+    rows = re.findall(r"^\| (`[^|]+) \| *([^|]*)", reference["command-line.md"], re.MULTILINE)
     assert len(rows) > 100
     assert [name for name, meaning in rows if not meaning] == []
 

@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
         "info", help="a study's settings with meaning, unit, range and default; its figures"
     )
     command.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")
-    command.add_argument("setting", nargs="?", help="one setting only")
+    command.add_argument("setting", nargs="?", metavar="SETTING", help="one setting only")
     command.set_defaults(act=act)
 
 

@@ -49,8 +49,10 @@ def _section(words: tuple[str, ...], text: str, command: argparse.ArgumentParser
         yield sentence(prose(told))
     yield f"```text\n{_usage(command)}\n```"
     rows = [_row(action) for action in command._actions if action.dest != "help"]
+    heading = ("word", "meaning", "default")
+    columns = 3 if any(row[2] for row in rows) else 2
     if rows:
-        yield table(("word", "meaning", "default"), rows)
+        yield table(heading[:columns], [row[:columns] for row in rows])
 
 
 def _usage(command: argparse.ArgumentParser) -> str:
