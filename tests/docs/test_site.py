@@ -140,7 +140,13 @@ def test_links_of_the_repository_become_links_of_the_site(tmp_path):
     (tmp_path / "strategies").mkdir()
     (tmp_path / "strategies" / "one.py").write_text("x = 1\n")
     known = Sources(
-        tmp_path, {"index.md": "README.md", "a/b.md": "docs/a/b.md", "c.md": "docs/c.md"}
+        tmp_path,
+        {
+            "index.md": "README.md",
+            "changelog.md": "CHANGELOG.md",
+            "a/b.md": "docs/a/b.md",
+            "c.md": "docs/c.md",
+        },
     )
     rewriter = Rewriter(known)
 
@@ -153,6 +159,7 @@ def test_links_of_the_repository_become_links_of_the_site(tmp_path):
     assert shown("index.md", '<img src="docs/pictures/p.svg">') == '<img src="pictures/p.svg">'
     assert shown("index.md", "the [rooms](strategies)") == "the rooms"
     assert shown("index.md", "[w](https://flower.ai) [h](#x)") == "[w](https://flower.ai) [h](#x)"
+    assert shown("changelog.md", "[b](docs/b.md) [z](docs/z.md)") == "[b](a/b.md) z"
     assert shown("reference/x.md", "[c](page:c#y) [z](page:zzz)") == "[c](../c.md#y) z"
     assert shown("index.md", "```\n[b](docs/a/b.md)\n```") == "```\n[b](docs/a/b.md)\n```"
     assert shown("a/b.md", "[s](../../strategies/one.py)") == "[s](../source/strategies/one.py.txt)"

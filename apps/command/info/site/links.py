@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 
 from .sources import SOURCE, Sources
 
+# What is told of the past keeps its words; its links lead where pages are now.
+HISTORY = "changelog.md"
+MOVED = {"deploy": "devices", "graph": "graph-of-servers", "tuning": "choosing-settings"}
+
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)")
 _HTML = re.compile(
     r"(?P<before><(?:img|source|a)\b[^>]*?\b(?:src|srcset|href)=\")(?P<target>[^\"]+)"
@@ -84,6 +88,9 @@ class Rewriter:
         file = self.sources.root / whole
         if file.is_dir():
             return None
+        if name == HISTORY and not file.exists():
+            stem = posixpath.splitext(posixpath.basename(whole))[0]
+            return self.sources.by_stem(MOVED.get(stem, stem))
         if whole.startswith("docs/"):
             return whole.removeprefix("docs/")
         if not file.is_file():
