@@ -1,6 +1,6 @@
 """What every key of a node config means, for people; `policy_file` says what each may be.
 
-A device never reads this file's words: they are for the reference, and a test keeps its keys equal
+Not in the bundle that devices get: its words are for the reference, and a test keeps its keys equal
 to those that `policy_file` takes.
 """
 
