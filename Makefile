@@ -4,6 +4,7 @@
 # make test-graph    three SuperLinks in a line on loopback: the same (very slow)
 # make bench  side-by-side benchmarks in 5 minutes (FULL=1 all, ONLY=name one), writes benchmarks/results.json
 # make paper  the papers' figures at their own sizes, writes docs/papers.md (QUICK=1 in 15 minutes)
+# make docs   the documentation as a site without a network, into site/; broken links fail
 # make notebook   run docs/own-data.ipynb anew and keep what it shows
 # make lock   resolve and pin every version anew
 # make clean  remove everything the commands above made
@@ -21,7 +22,7 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: install run test test-deploy test-graph lint bench paper notebook lock clean
+.PHONY: install run test test-deploy test-graph lint bench paper docs notebook lock clean
 
 install: $(INSTALLED)
 
@@ -56,6 +57,11 @@ bench: install
 paper: install
 	$(BIN)/trellis paper all $(if $(QUICK),--quick) --out results/paper --record docs/papers.json
 
+# Material warns at every build that it will be followed by another project.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
 notebook: install
 	$(BIN)/python -m tests.docs.notebook docs/own-data.ipynb
 
@@ -63,12 +69,12 @@ notebook: install
 lock:
 	rm -rf .venv-lock
 	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet 'setuptools>=77,<82' torch==2.13.0 '.[laptop,gnn,test]'
+	.venv-lock/bin/python -m pip install --quiet 'setuptools>=77,<82' torch==2.13.0 '.[laptop,gnn,docs,test]'
 	( echo "# Made by make lock; installed by make install."; \
 	  .venv-lock/bin/python -m pip freeze --all --exclude trellis --exclude pip \
 	  | sed -E 's/\+cpu$$//; s/^torch @.*/torch==2.13.0/' ) > requirements.lock
 	rm -rf .venv-lock build *.egg-info
 
 clean:
-	rm -rf $(VENV) .venv-peers results build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis *.fab
+	rm -rf $(VENV) .venv-peers results site build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis *.fab
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

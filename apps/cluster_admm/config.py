@@ -24,40 +24,57 @@ class ClusterAdmmConfig(StandardisedConfig):
 
     Attributes
     ----------
-    rounds : iterations n; all are run (``tolerance = 0``) unless a tolerance is set
-    clients : over all servers, spread over them evenly
-    sample : clients a server and round, drawn at random; 0 is all
-    method : ``pgfl``; baselines ``gfl`` (one task for all), ``clusterfl`` (servers do not talk),
-        ``local`` (clients do not), ``fedavg`` (one server, one task)
-    servers, topology : S and their graph; see `strategies.topology.graph`
-    clusters : Q, or ``auto:Q`` (``auto`` is ``auto:3``): clients are assigned to the cluster that
-        fits them best; or ``auto:2-5``: every Q of the range is tried, ``rounds`` each, and the
-        one with the least held-out loss is trained for as many rounds more. Synthetic data has Q
-        clusters; of a range 3, or the number in it that is nearest to 3
-    assign_every : rounds between two assignments, where clusters are found; the first comes after
-        twice as many
-    held_out : the part of its samples that a client leaves out: to score the result with
-        ``release = "sum"``, and where Q is chosen (there 0 is a quarter)
+    rounds : how many iterations n; all are run (``tolerance = 0``) unless a tolerance is set
+    clients : how many clients take part, over all servers, spread over them evenly
+    sample : how many clients a server asks in a round, drawn at random; 0 is all
+    method : ``pgfl`` (the paper's); baselines ``gfl`` (one task for all), ``clusterfl`` (servers do
+        not talk), ``local`` (clients do not), ``fedavg`` (one server, one task)
+    servers : S, how many servers there are [servers]
+    topology : the graph of servers: ``ring``, ``path``, ``star``, ``complete``, ``grid``,
+        ``erdos-renyi:0.3`` (the probability of an edge), ``random:3`` (neighbours in the mean),
+        ``small-world:4,0.1`` or a file [a name, name:numbers, or a csv, txt, graphml or npz file]
+    clusters : Q, how many clusters there are, or ``auto:Q`` (``auto`` is ``auto:3``): clients are
+        assigned to the cluster that fits them best; or ``auto:2-5``: every Q of the range is tried,
+        ``rounds`` each, and the one with the least held-out loss is trained for as many rounds
+        more. Synthetic data has Q clusters; of a range 3, or the number in it that is nearest to 3
+        [a whole number >= 1, auto, auto:Q or auto:FIRST-LAST]
+    assign_every : how long it is from one assignment to the next, where clusters are found; the
+        first comes after twice as many [rounds]
+    held_out : what a client leaves out: to score the result with ``release = "sum"``, and where Q
+        is chosen (there 0 is a quarter)
     find_clips : with ``release = "sum"``, find B and Y from a noisy sum of their own, with a tenth
-        of the budget; else, and where noise hides them, clip_features and clip_target are used
+        of the budget; else, and where noise hides them, ``clip_features`` and ``clip_target`` are
+        used
     exchanges : with ``release = "sum"``, how many noisy sums are made; 1 is the one-exchange way,
-        all else is computed from that; 0 is 4 for ``ridge``, 1 for ``logistic``
-    rho : of the augmented Lagrangian; ``auto`` is by the curvature of standardised features, see
-        `penalty`
-    tau, tau_decay : how much clusters learn from each other, tau * tau_decay^n
-    mixing : ``paper`` (8)-(10), or ``exact``, which reaches the optimum of (1) on every graph
+        all else is computed from that; 0 is 4 for ``ridge``, 1 for ``logistic`` [sums]
+    rho : weight of the augmented Lagrangian; ``auto`` is 3/2 of the curvature of standardised
+        features: 3 for ``ridge``, 0.375 for ``logistic`` [curvature]
+    tau : how much clusters learn from each other: tau times ``tau_decay`` to the power n
+        in round n [share]
+    tau_decay : what tau is multiplied by from round to round [factor a round]
+    mixing : how servers combine their models: ``paper`` as in (8)-(10), or ``exact``, which reaches
+        the optimum of (1) on every graph
     acceleration : ``auto``, with ``mixing = "exact"``, all clients and a tolerance, goes on from a
         combination of the last rounds: the same optimum in fewer of them; ``off`` from the last
-    ridge : of R(w) = ridge |w|^2
-    loss : ``ridge`` or ``logistic``
-    phi0, zeta : with noise in every model: phi_0, about the zCDP of the first round, and by how
-        much the noise's variance falls a round. ``auto`` is the largest phi_0 with which a client
-        that takes part in all ``rounds`` spends ``epsilon``; a larger one is refused
-    bound : C, with ``privacy = "paper"``, which takes it as given
-    clip_features, clip_target, clip_model : B, Y and W of ``privacy = "sound"``, from which C
-        follows; sums have no W, and make Y smaller as residuals get smaller
-    features, samples, similarity, noise : of the synthetic data: d, D_k (``2-9``), gamma, the
-        deviation of the targets
+    ridge : weight of |w|^2 in the loss [curvature]
+    loss : what a client minimises: ``ridge`` or ``logistic``
+    phi0 : with noise in every model: phi_0, about the zCDP of the first round. ``auto`` is the
+        largest with which a client that takes part in all ``rounds`` spends ``epsilon``; a larger
+        one is refused [zCDP]
+    zeta : with noise in every model: what the noise's variance is multiplied by from round to round
+        [factor a round]
+    bound : C, with ``privacy = "paper"``, which takes it as given [length of a gradient]
+    clip_features : B of ``privacy = "sound"``, the largest length of one sample's features [length
+        of a sample]
+    clip_target : Y of ``privacy = "sound"``, the largest target; sums make it smaller as residuals
+        get smaller [units of y]
+    clip_model : W of ``privacy = "sound"``, the largest length of a model; sums have none [length
+        of a model]
+    features : d, how many features the synthetic data has [features]
+    samples : D_k, how many samples clients of the synthetic data have, as ``5`` or ``2-9`` [a whole
+        number >= 1, or a range]
+    similarity : gamma, how far the clusters' models of the synthetic data lie apart [no unit]
+    noise : of the synthetic data, the deviation of the targets from the model [units of y]
     """
 
     study: ClassVar[str] = "cluster-admm"
@@ -107,19 +124,14 @@ class ClusterAdmmConfig(StandardisedConfig):
         for name in ("ridge", "similarity", "noise"):
             self.at_least(name, 0.0)
         for name in ("tau", "tau_decay"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{name.replace('_', '-')}={getattr(self, name)}: 0 to 1")
-        if not 0.0 < self.zeta <= 1.0:
-            raise ConfigError(f"zeta={self.zeta}: must be above 0 and at most 1")
+            self.between(name, 0.0, 1.0)
+        self.between("zeta", 0.0, 1.0, least_out=True)
         self.one_of("mixing", ("paper", "exact"))
         self.one_of("acceleration", ("auto", "off"))
         self.one_of("loss", LOSSES)
         self.at_least("features", 1)
         self.sample_range()
-        if not 0 <= self.exchanges <= MOST_EXCHANGES:
-            raise ConfigError(
-                f"exchanges={self.exchanges}: 0 to choose, or a whole number up to {MOST_EXCHANGES}"
-            )
+        self.between("exchanges", 0, MOST_EXCHANGES)
         # The other methods know no clusters; they must not need fewer of them for few clients.
         if self.method in ("pgfl", "clusterfl") and self.candidates[-1] > self.clients:
             raise ConfigError(f"clusters={self.clusters!r}: more than clients={self.clients}")

@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser("audit", help="attack a study's privacy claims")
     command.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")
     command.add_argument("--trials", type=int, default=1_000_000, help="runs on each data set")
-    command.add_argument("--seed", type=int, default=1)
+    command.add_argument("--seed", type=int, default=1, help="the same seed, the same draws")
     add_settings(command)
     command.set_defaults(act=act)
 

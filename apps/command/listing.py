@@ -1,9 +1,9 @@
-"""``trellis list``: the studies, their settings and figures."""
+"""``trellis list``: the studies in short, and where to read on."""
 
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import apps
@@ -16,36 +16,38 @@ if TYPE_CHECKING:
 
 def add(commands: Any) -> None:
     """Describe the subcommand."""
-    command = commands.add_parser("list", help="the studies, their settings and figures")
+    command = commands.add_parser("list", help="the studies in short")
     command.set_defaults(act=act)
 
 
 def act(options: argparse.Namespace, console: Console) -> int:
-    """Print every study with its settings and the names of its figures; 1 where one is broken."""
+    """Print every study with what it learns; 1 where one is broken."""
     broken = 0
+    column = max(map(len, apps.STUDIES)) + 2
     for study in apps.STUDIES:
         try:
-            about, settings, figures = _described(study)
+            learns = _learns(study)
         except Exception as error:  # whatever a package does when it is loaded
             broken += 1
-            console.print(f"[bold]{study}[/]  [red]cannot be loaded[/]")
+            console.print(f"[bold]{study:<{column}}[/][red]cannot be loaded[/]")
             say(console, f"  {type(error).__name__}: {error}")
             continue
-        console.print(f"[bold]{study}[/]  {about}")
-        console.print(f"  settings: {settings}")
-        console.print(f"  figures:  {figures}")
+        first, *more = textwrap.wrap(
+            learns, max(min(console.width, 100) - column, 20), break_on_hyphens=False
+        )
+        console.print(f"[bold]{study:<{column}}[/]", end="")
+        say(console, "\n".join([first, *(" " * column + line for line in more)]))
+    console.print()
+    say(console, "trellis info STUDY   its settings with meaning and range, its figures and page")
+    say(console, "trellis run STUDY    runs it on built-in data, --data DIR on your own")
     return 1 if broken else 0
 
 
-def _described(study: str) -> tuple[str, str, str]:
-    """Return what a study is, its settings with their defaults and its figures."""
+def _learns(study: str) -> str:
+    """Return what a study learns; its settings are loaded as well, to know that they can be."""
     from apps.common.settings import config_class
-    from apps.experiments.figures import figure_names
 
-    about = (import_module(apps.STUDIES[study]).__doc__ or "").strip().partition("\n")[0]
-    settings = config_class(study)().settings()
-    return (
-        about.removeprefix(f"{study}: "),
-        ", ".join(f"{key}={value}" for key, value in settings.items()),
-        ", ".join(figure_names(study)),
-    )
+    from .info.described import about
+
+    config_class(study)()
+    return about(study)

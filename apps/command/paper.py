@@ -21,7 +21,13 @@ def add(commands: Any) -> None:
     command.add_argument("figures", nargs="*", metavar="FIGURE", help="all of them by default")
     command.add_argument("--quick", action="store_true", help="smaller runs, fewer seeds")
     command.add_argument("--again", action="store_true", help="also what was made before")
-    command.add_argument("--out", type=Path, default=Path("results/paper"), metavar="DIR")
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/paper"),
+        metavar="DIR",
+        help="csv files, pictures and verdicts go here",
+    )
     command.add_argument(
         "--record",
         type=Path,

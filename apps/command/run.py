@@ -32,8 +32,13 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--config", type=Path, metavar="FILE.toml", help="settings from a file")
     command.add_argument("--data", type=Path, metavar="DIR", help="one file per client")
-    command.add_argument("--engine", choices=("local", "flower"), default="local")
-    command.add_argument("--seed", type=int, default=None)
+    command.add_argument(
+        "--engine",
+        choices=("local", "flower"),
+        default="local",
+        help="in this process, or in Flower's simulation; the same bits",
+    )
+    command.add_argument("--seed", type=int, help="the same seed, the same result; 1 by default")
     command.add_argument("--out", type=Path, metavar="DIR", help="keep result and report here")
     command.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     command.add_argument("--force", action="store_true", help="delete the run that --out holds")

@@ -42,16 +42,23 @@ class RunResult:
 
     Attributes
     ----------
-    study, seed : what was run
+    study : the study that was run
+    seed : what its draws come from; the same seed gives the same result
     engine : ``local`` (in this process), ``flower`` (Flower's simulation) or ``deployment``
     config : the study's settings, kebab-case
     data : the folder with the clients' files; empty for synthetic data
     arrays : the study's arrays, as named in the public contract
     metrics : one row a round; missing values are absent
     clients : one entry a client in the order of the arrays: ``name``, ``count``, ``rounds``
+    variables : names of the columns, or of the graph's nodes
     ledger : the privacy that was spent and what the claim covers
     headline : the few numbers worth a closing table
     notes : warnings a reader of the result must see
+    bytes_up : what all clients sent together
+    bytes_down : what they were sent
+    seconds : how long the run took, over all its resumes
+    started : when it began, in UTC
+    versions : of Python, Trellis and the packages that numbers depend on
     status : ``running``, ``completed``, ``stopped`` (from outside), ``interrupted`` or ``failed``
     settled : whether another round would have changed nothing that matters, by the study's own
         rule; None where nobody asked (``tolerance=0``), or where it is not known

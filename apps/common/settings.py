@@ -8,7 +8,6 @@ study: ``consensus-graph.rho``.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -16,7 +15,23 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
+from apps.common.checks.checking import AUTO, AUTO_WORD, Checked, ConfigError, kebab
+from apps.common.checks.limits import Limit, noting
 from strategies.core.rules import FEWEST, RULES
+
+__all__ = [
+    "AUTO",
+    "AUTO_WORD",
+    "PLACES",
+    "PRIVACY_MODES",
+    "RELEASES",
+    "ConfigError",
+    "Scalar",
+    "StudyConfig",
+    "class_by_name",
+    "config_class",
+    "permit_name",
+]
 
 Scalar = str | int | float | bool
 
@@ -24,56 +39,52 @@ PRIVACY_MODES = ("none", "paper", "sound")
 RELEASES = ("auto", "each", "sum")
 PLACES = ("auto", "server", "device")
 
-# A number that the study chooses by what the data is like; on the wire and in files the word.
-AUTO, AUTO_WORD = -1.0, "auto"
-
 # On a device, what refuses a class that the run config names and the owner does not. Elsewhere
 # None: in a simulation and on a server whoever names the class also starts the run.
 permit_name: ContextVar[Callable[[str, str], None] | None] = ContextVar("permit_name", default=None)
 
 
-class ConfigError(ValueError):
-    """A setting that is unknown, of the wrong type or out of range."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class StudyConfig:
-    """The settings every study has.
+class StudyConfig(Checked):
+    """The settings every study has; units stand in brackets, ranges where they are checked.
 
     Attributes
     ----------
-    rounds : most rounds to run
+    rounds : most rounds to run [rounds]
     tolerance : stop when the largest relative change of a round falls below it; 0 runs all rounds
-    clients : how many clients take part
+        [share of the value]
+    clients : how many clients take part [clients]
     clients_least : with how many of them the run still goes on, where others are not there or have
-        data that cannot be used; 0 is all
-    enrol_timeout : seconds to wait at the start until all clients are there
-    sample : clients a round, drawn at random; 0 is all
-    timeout : seconds to wait for the replies of one round
+        data that cannot be used; 0 is all [clients]
+    enrol_timeout : how long to wait at the start until all clients are there [seconds]
+    sample : how many clients are asked in a round, drawn at random; 0 is all [clients]
+    timeout : how long to wait for the replies of one round [seconds]
     privacy : ``none``, ``paper`` (the article as printed) or ``sound`` (what we stand behind)
-    epsilon, delta : what the whole run spends on one client at most, where privacy is on; settings
-        with which it would spend more are refused
+    epsilon : the budget of differential privacy: what the whole run spends on one client at most,
+        where privacy is on; settings with which it would spend more are refused [epsilon]
+    delta : the probability that stands beside epsilon in (epsilon, delta)-differential privacy; far
+        below one over the number of records [probability]
     method : the study's algorithm or one of its baselines
     norm_bound : B, how far a client's reply may lie from what it was sent; 0 is any distance. What
-        is measured is the study's, see its page
+        is measured is the study's, see its page [length of a reply]
     robust : what the server does against a bad client: ``none`` rejects what is beyond the bound,
         ``clip`` clips it, ``median`` and ``trimmed`` also replace means over clients
-    trim : share of the clients that ``trimmed`` leaves out at either end
+    trim : how many clients ``trimmed`` leaves out at either end [share of the clients]
     release : with ``sound``, what is noised: ``each`` client's release by itself, or the ``sum`` of
         all clients', so that nobody but their sum is ever seen; ``auto`` is sum where the study can
     personal : where results of a client's own are made: at the ``server`` from what it released, or
         on the ``device`` from its raw data, where they stay; ``auto`` is device with sums
-    held_out : share of every client's records that is left out of learning and scores the result
-    dropout : share of the clients that a noisy sum may lose and still open
-    colluding : share of the clients that may work with the server without the claim being wrong
+    held_out : what is left out of learning at every client and scores the result [share of the
+        records]
+    dropout : how many clients a noisy sum may lose and still open [share of the clients]
+    colluding : how many clients may work with the server without the claim being wrong [share of
+        the clients]
     """
 
     study: ClassVar[str]
     methods: ClassVar[tuple[str, ...]]
     # Settings that may name a class as package.module.Class.
     class_settings: ClassVar[tuple[str, ...]] = ()
-    # Numbers that may be the word auto: the study chooses them, and says what it chose.
-    auto_settings: ClassVar[tuple[str, ...]] = ()
     # What settings are on a person's own data where they are left open, kebab-case.
     own_data: ClassVar[Mapping[str, Scalar]] = {"held-out": 0.2}
 
@@ -110,13 +121,11 @@ class StudyConfig:
         self.positive("timeout")
         self.one_of("privacy", PRIVACY_MODES)
         self.positive("epsilon")
-        if not 0.0 < self.delta < 1.0:
-            raise ConfigError(f"delta={self.delta}: must be between 0 and 1, both excluded")
+        self.between("delta", 0.0, 1.0, least_out=True, most_out=True)
         self.one_of("method", self.methods)
         self.at_least("norm_bound", 0.0)
         self.one_of("robust", RULES)
-        if not 0.0 < self.trim < 0.5:
-            raise ConfigError(f"trim={self.trim}: must be between 0 and 0.5, both excluded")
+        self.between("trim", 0.0, 0.5, least_out=True, most_out=True)
         if self.robust == "clip" and not self.norm_bound:
             raise ConfigError("robust='clip': needs norm-bound > 0, to which replies are clipped")
         asked = min(self.clients, self.sample or self.clients)
@@ -148,14 +157,9 @@ class StudyConfig:
     def _check_release(self) -> None:
         self.one_of("release", RELEASES)
         self.one_of("personal", PLACES)
-        if not 0.0 <= self.held_out < 1.0:
-            raise ConfigError(f"held-out={self.held_out}: must be at least 0 and below 1")
+        self.between("held_out", 0.0, 1.0, most_out=True)
         for name in ("dropout", "colluding"):
-            if not 0.0 <= getattr(self, name) <= 1.0 / 3.0:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)}: must be from 0 to 1/3; secure sums do not hold "
-                    "beyond"
-                )
+            self.between(name, 0.0, 1.0 / 3.0, why="secure sums do not hold beyond")
         if self.release == "sum":
             if self.privacy != "sound":
                 raise ConfigError(
@@ -247,53 +251,6 @@ class StudyConfig:
         """Whether clients tell the labels of their data."""
         return False
 
-    def positive(self, name: str) -> None:
-        """Refuse a value that is not a positive finite number."""
-        value = getattr(self, name)
-        if not (value > 0 and math.isfinite(value)) and not self.is_auto(name):
-            raise ConfigError(f"{_kebab(name)}={value}: must be > 0{self._or_auto(name)}")
-
-    def at_least(self, name: str, least: float) -> None:
-        """Refuse a value below ``least`` or not finite."""
-        value = getattr(self, name)
-        if not (value >= least and math.isfinite(value)) and not self.is_auto(name):
-            raise ConfigError(f"{_kebab(name)}={value}: must be >= {least:g}{self._or_auto(name)}")
-
-    def is_auto(self, name: str) -> bool:
-        """Return whether a setting, by its name in Python, is left to the study."""
-        return name in self.auto_settings and getattr(self, name) == AUTO
-
-    def _or_auto(self, name: str) -> str:
-        return f", or {AUTO_WORD}" if name in self.auto_settings else ""
-
-    def one_of(self, name: str, allowed: tuple[str, ...]) -> None:
-        """Refuse a value that is not among ``allowed``."""
-        value = getattr(self, name)
-        if value not in allowed:
-            raise ConfigError(f"{_kebab(name)}={value!r}: use one of {', '.join(allowed)}")
-
-    def switch(self, name: str) -> str:
-        """Return ``auto``, ``on`` or ``off``, for which true and false stand too."""
-        value = str(getattr(self, name))
-        found = {"true": "on", "false": "off"}.get(value.lower(), value)
-        if found not in ("auto", "on", "off"):
-            raise ConfigError(f"{_kebab(name)}={value!r}: use one of auto, on, off")
-        return found
-
-    def by_client(self, name: str, least: int) -> list[int]:
-        """Return a setting that is one whole number for all clients, or one each, as K numbers."""
-        text = str(getattr(self, name))
-        try:
-            counts = [int(part) for part in text.split(",")]
-        except ValueError:
-            counts = []
-        if not counts or min(counts) < least or len(counts) not in (1, self.clients):
-            raise ConfigError(
-                f"{_kebab(name)}={text!r}: one whole number >= {least} for all clients, or "
-                f"{self.clients} of them with commas between"
-            )
-        return counts * self.clients if len(counts) == 1 else counts
-
     @classmethod
     def for_own_data(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings for a person's own data: those given, and those that were left open."""
@@ -324,7 +281,7 @@ class StudyConfig:
         ConfigError
             For a key that the study does not have, or a value of another kind.
         """
-        known = {_kebab(f.name): f for f in fields(cls)}
+        known = {kebab(f.name): f for f in fields(cls)}
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
@@ -339,9 +296,16 @@ class StudyConfig:
         return name, found
 
     @classmethod
+    def limits(cls) -> dict[str, Limit]:
+        """Return what settings may be, kebab-case: what the class checks when it is made."""
+        with noting() as found:
+            cls()
+        return {kebab(name): limit for name, limit in found.items()}
+
+    @classmethod
     def kinds(cls) -> dict[str, str]:
         """Return of every setting, kebab-case, whether it is an int, float, bool or str."""
-        return {_kebab(f.name): str(f.type) for f in fields(cls)}
+        return {kebab(f.name): str(f.type) for f in fields(cls)}
 
     @classmethod
     def from_run_config(cls, run_config: Mapping[str, Any]) -> Self:
@@ -361,7 +325,7 @@ class StudyConfig:
     def settings(self) -> dict[str, Scalar]:
         """Return every setting, kebab-case."""
         return {
-            _kebab(f.name): AUTO_WORD if self.is_auto(f.name) else getattr(self, f.name)
+            kebab(f.name): AUTO_WORD if self.is_auto(f.name) else getattr(self, f.name)
             for f in fields(self)
         }
 
@@ -408,10 +372,6 @@ _last: dict[Any, tuple[dict[str, Any], Any]] = {}
 @lru_cache(maxsize=64)
 def _from_items(cls: Any, items: tuple[tuple[str, Any], ...]) -> Any:
     return cls.from_settings(dict(items))
-
-
-def _kebab(name: str) -> str:
-    return name.rstrip("_").replace("_", "-")
 
 
 def _cast(key: str, value: Any, kind: str) -> Scalar:

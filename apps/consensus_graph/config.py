@@ -23,26 +23,32 @@ class ConsensusGraphConfig(StudyConfig):
 
     Attributes
     ----------
+    method : ``fedgl`` (the paper's); baselines ``igl`` (every client alone), ``fedavg`` (one graph
+        for all)
     standardise : ``none`` takes signals as they are. ``own`` maps every client's columns to mean 0
-        and deviation 1 and its squared differences to a mean of 1/2 (`data.own_units`): nothing of
-        that is told; not with privacy, where one signal would move all others. ``public`` maps them
+        and deviation 1 and its squared differences to a mean of 1/2: nothing of that is told; not
+        with privacy, where one signal would move all others. ``public`` maps them
         by ``scales``. ``auto`` is public where scales are given, else own where there is no
         privacy, else none: a noisy sum takes directions of signals, which have no unit
-    scales : public offsets and scales, ``name:offset:scale`` with commas between, or a csv file
-        with these columns, which is read where the run is started
-    alpha, beta, rho, lambda_ : as below, or ``auto``, for ``standardise = "own"``: `resolved`
-    alpha : weight of the log barrier that keeps every node connected
-    beta : ridge; larger gives more and smaller weights
-    rho : how hard clients are pulled to the consensus
-    lambda_ : sparsity of the consensus
-    local_steps : K, accelerated gradient steps a round; 0 solves the local problem exactly
-    step : eta_w, longest gradient step; 0 derives it from the problem
+    scales : public offsets and scales, as ``age:50:15,weight:70:12``, or a csv file with columns
+        name, offset and scale, which is read where the run is started [name:offset:scale with
+        commas between, or a csv file]
+    alpha : weight of the log barrier that keeps every node connected; ``auto``, for
+        ``standardise = "own"``, is 2 [squared signals]
+    beta : ridge; larger gives more and smaller weights; ``auto``, for ``standardise = "own"``, is
+        0.03 [squared signals]
+    rho : how hard clients are pulled to the consensus; ``auto``, for ``standardise = "own"``, is a
+        twentieth of the number of nodes [squared signals]
+    lambda_ : sparsity of the consensus; ``auto``, for ``standardise = "own"``, is 0.06 for every
+        client [squared signals]
+    local_steps : K, accelerated gradient steps a round; 0 solves the local problem exactly [steps]
+    step : eta_w, longest gradient step; 0 derives it from the problem [1 / curvature]
     noise : ``discrete``, on a grid, which floating point cannot undo; ``gaussian``, in simulation
         only; ``auto`` is discrete on devices and gaussian in simulation (sound only)
     secure_aggregation : masks what fedavg's clients send; the server learns the sum only
     clip : C, largest norm of one signal's vector of squared differences, where privacy is on; 0
         chooses: no clip is needed with ``release = "sum"``, where directions are summed and sizes
-        counted; 25 elsewhere
+        counted; 25 elsewhere [squared signals]
     one_exchange : ``on``, the server is sent every client's statistic once and solves (8) by
         itself: the same graphs as by rounds, in one exchange. ``auto`` is on where that tells
         nothing new, with ``privacy = "sound"`` and ``release = "each"``, whose statistics are
@@ -52,7 +58,11 @@ class ConsensusGraphConfig(StudyConfig):
         local solutions tell it, and clients check where they end: the same result in a fifth of
         the rounds; that of fedavg solves (36) once it has the mean slope. ``off`` for rounds as
         they are printed
-    nodes, signals, overlap : of the synthetic data: d, N_i (one number or ``20,40,60``) and q
+    nodes : d, how many nodes the graphs of the synthetic data have [nodes]
+    signals : N_i, how many signals a client of the synthetic data has, as ``50`` or ``20,40,60``
+        [signals]
+    overlap : q, how many of their edges the clients of the synthetic data share [share of the
+        edges]
     """
 
     study: ClassVar[str] = "consensus-graph"
@@ -89,10 +99,7 @@ class ConsensusGraphConfig(StudyConfig):
         self.at_least("lambda_", 0.0)
         self.at_least("local_steps", 0)
         self.at_least("step", 0.0)
-        if self.clip and not _CLIPS[0] <= self.clip <= _CLIPS[1]:
-            raise ConfigError(
-                f"clip={self.clip}: must be between {_CLIPS[0]:g} and {_CLIPS[1]:g}, or 0"
-            )
+        self.between("clip", *_CLIPS, beside=(0.0,))
         self.one_of("noise", ("auto", "gaussian", "discrete"))
         if self.secure_aggregation and self.method != "fedavg":
             raise ConfigError(
@@ -100,8 +107,7 @@ class ConsensusGraphConfig(StudyConfig):
                 "itself; only the rule of method='fedavg' is a sum"
             )
         self.at_least("nodes", 3)
-        if not 0.0 <= self.overlap <= 1.0:
-            raise ConfigError(f"overlap={self.overlap}: must be between 0 and 1")
+        self.between("overlap", 0.0, 1.0)
         self.signal_counts()
         if self.secure_aggregation and min(self.clients, self.sample or self.clients) < 3:
             raise ConfigError(

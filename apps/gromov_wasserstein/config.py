@@ -24,47 +24,53 @@ class GromovWassersteinConfig(StudyConfig):
 
     Attributes
     ----------
-    rounds : R, of federated training
-    epsilon, budget_per : what a run may cost, a graph; or, of the released embedding, a node of it
+    rounds : R, how many rounds of federated training
+    epsilon : the budget of differential privacy: what a run may cost, see ``budget_per``
+    budget_per : what epsilon is for: a ``graph``; or, of the released embedding, a ``node`` of it
         seen by itself, so that a graph of n nodes costs n times that. The ledger tells both
     method : ``fedavg``, or ``fedprox`` with ``proximal``; ``untrained`` keeps the weights that the
-        seed draws; ``auto`` is untrained with ``sound`` and fedavg otherwise, see `way`
-    training_share : with training under ``sound``: the part of epsilon for the noisy sums of all
-        rounds; the bits have the rest, less a tenth where ``held_out`` asks for a score
-    gradient_bound : C, to which every graph's gradient is clipped there
-    model : ``gcn`` (2 layers of 16), ``gin`` (5 of 64), or ``package.module.Class``
+        seed draws; ``auto`` is untrained with ``sound`` and fedavg otherwise
+    training_share : with training under ``sound``: what the noisy sums of all rounds have; the bits
+        have the rest, less a tenth where ``held_out`` asks for a score [share of epsilon]
+    gradient_bound : C, to which every graph's gradient is clipped there [length of a gradient]
+    model : ``gcn`` (2 layers of 16), ``gin`` (5 of 64), or a class of your own
     task : what the model learns to tell, labels of nodes or of graphs
     width : h, length of an embedding's rows with ``task = "graph"``; with ``node`` it is the number
-        of classes
-    local_epochs, batch : E, and graphs a step (0 = all)
-    learning_rate, weight_decay : of Adam; 0 takes the rate that suits the model, see `rate`. With
-        noise in the sums they are the server's, and a round is one step over all graphs:
-        ``local_epochs``, ``batch`` and ``proximal`` have no say
-    proximal : mu of ``fedprox``
+        of classes [numbers a row]
+    local_epochs : E, how often a client goes through its graphs in a round [epochs]
+    batch : how many graphs a step of training takes; 0 is all [graphs]
+    learning_rate : length of Adam's steps; 0 takes what suits the model: 0.01, and 0.001 for
+        ``gin``. With noise in the sums it is the server's (0 is 0.3), and a round is one step over
+        all graphs: ``local_epochs``, ``batch`` and ``proximal`` have no say [no unit]
+    weight_decay : how strongly Adam pulls weights to 0 [no unit]
+    proximal : mu, how strongly ``fedprox`` pulls clients to the server's model [no unit]
     secure_aggregation : let the server learn the sum of the updates only; with ``sound`` it never
         learns more, and that sum has noise
     release_every : s, rounds between two releases of embeddings, among which epsilon is divided; 0
-        releases once, after the last
-    bits : m, coordinates sent of each row; 0 takes the m with the least variance
-    estimator : of distances between encoded rows: ``raw`` (the paper's), ``rectified``, ``double``
-        (two encodings at half the budget), ``simplex``
-    metric, alpha : ``gw``, ``fgw`` (``alpha`` is the weight of structure), or ``wasserstein`` in
-        the common space
+        releases once, after the last [rounds]
+    bits : m, coordinates sent of each row; 0 takes the m with the least variance [coordinates]
+    estimator : how distances between encoded rows are estimated: ``raw`` (the paper's),
+        ``rectified``, ``double`` (two encodings at half the budget), ``simplex``
+    metric : between graphs: ``gw`` (Gromov-Wasserstein), ``fgw`` (with features, see ``alpha``), or
+        ``wasserstein`` in the common space
+    alpha : of ``fgw``, the weight of structure: 0 is features only, 1 structure only [share]
     distance : between rows, ``euclidean`` or ``cosine``
-    restarts : more starts of every pair's problem
+    restarts : how many more starts every pair's problem has [starts]
     pairs : ``all`` solves every pair of graphs; ``needed`` only those whose distances what is done
         with them, and every device's neighbours, depend on: the answers are the same
-    downstream : ``svm``, ``knn``, ``spectral``, ``kmeans``, ``anomaly``, ``outliers``, ``medoids``,
-        with commas between; or ``all``, or ``none``
-    draws : how often the encoder is drawn for the controls
+    downstream : what is done with the distances: ``svm``, ``knn``, ``spectral``, ``kmeans``,
+        ``anomaly``, ``outliers``, ``medoids``, with commas between; or ``all``, or ``none`` [names
+        with commas between, all, or none]
+    draws : how often the encoder is drawn for the controls [draws]
     standardise : ``none`` takes nodes' features as they are, ``graph`` scales every graph's to a
         length of 1 a node (in the mean of squares), each by itself; ``auto`` is graph
     share_labels : whether clients tell their graphs' labels, in the clear, for what is learned from
         distances
-    dirichlet : concentration with which graphs are dealt to clients; small is uneven
-    hops, centres : of the subgraphs of one big graph
-    classes : number of classes; 0 takes the largest label that a client has
-    graphs : of the synthetic data, over all clients
+    dirichlet : concentration with which graphs are dealt to clients; small is uneven [no unit]
+    hops : of the subgraphs of one big graph: how far a subgraph reaches from its centre [edges]
+    centres : of the subgraphs of one big graph: how many nodes get one [subgraphs]
+    classes : number of classes; 0 takes the largest label that a client has [classes]
+    graphs : how many graphs the synthetic data has, over all clients [graphs]
     """
 
     study: ClassVar[str] = "gromov-wasserstein"
@@ -124,8 +130,7 @@ class GromovWassersteinConfig(StudyConfig):
         for name in ("local_epochs", "hops", "centres", "draws"):
             self.at_least(name, 1)
         self.at_least("width", 2)
-        if not 0.0 <= self.alpha <= 1.0:
-            raise ConfigError(f"alpha={self.alpha}: 0 (features only) to 1 (structure only)")
+        self.between("alpha", 0.0, 1.0)
         if self.task == "graph" and self.bits > self.width:
             raise ConfigError(f"bits={self.bits}: a row has width={self.width} coordinates")
         if self.privacy == "none" and self.estimator != "raw":
@@ -147,11 +152,11 @@ class GromovWassersteinConfig(StudyConfig):
             )
         self._check_pairs()
         self.positive("gradient_bound")
-        if not 0.0 < self.training_share <= 0.8:
-            raise ConfigError(
-                f"training-share={self.training_share}: above 0 and at most 0.8; the bits of the "
-                "embedding and a score need the rest of epsilon"
-            )
+        self.between(
+            *("training_share", 0.0, 0.8),
+            least_out=True,
+            why="the bits of the embedding and a score need the rest of epsilon",
+        )
         self._check_training()
         masked = self.secure_aggregation or self.sums
         alone = "nothing is trained, so no client's reply touches another's result"

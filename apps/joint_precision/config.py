@@ -22,11 +22,15 @@ class JointPrecisionConfig(StudyConfig):
     ----------
     rounds : most rounds to run, for every point of a path
     tolerance : stop at this duality gap (the objective is at most so far from its minimum); 0 runs
-        all rounds
-    lambda1 : sparsity of every client's matrix, on the scale of correlations; ``auto`` is by the
-        number of variables and of samples, see `resolved`
-    lambda2 : how alike the clients' matrices are made; or ``auto``
-    rho : of the augmented Lagrangian, adapted on the way
+        all rounds [the objective's own]
+    method : ``group`` or ``fused``, the penalty that joins the clients' matrices; baselines
+        ``glasso`` and ``clime`` (every client alone), ``pooled`` (all data in one
+        place, or one noisy sum)
+    lambda1 : sparsity of every client's matrix; ``auto`` is 0.8 sqrt(log p / n) for p variables and
+        n samples, less where a path is chosen from [correlation]
+    lambda2 : how alike the clients' matrices are made; ``auto`` is three quarters of lambda1
+        [correlation]
+    rho : weight of the augmented Lagrangian at the start; adapted on the way [no unit]
     correlation : ``kendall`` (for data of any margins), ``spearman`` or ``pearson``
     indefinite : what a client does with a correlation matrix that is not positive semidefinite:
         ``project`` it to the nearest by its eigenvalues, or ``refuse``
@@ -40,22 +44,29 @@ class JointPrecisionConfig(StudyConfig):
     noise : ``discrete``, on a grid, which floating point cannot undo; ``gaussian``, in simulation
         only; ``auto`` is discrete on devices and gaussian in simulation (sound only)
     wire : ``float64`` or ``float32``, the numbers between clients and server
-    path : points from an empty graph down to lambda1, lambda2 in the same proportion; 0 is none
-    choose : the point of a path to keep: by ``ebic`` or by ``stability``
-    gamma : of the extended Bayesian information criterion; 0 is the classic one, more is sparser
-        (at n = 150 and p = 54, 0.5 chose an empty graph)
+    path : how many points from an empty graph down to lambda1 are learned and chosen from, lambda2
+        in the same proportion; 0 is none [points]
+    choose : the point of a path to keep: by ``ebic`` (the extended Bayesian information criterion)
+        or by ``stability`` (over random parts of the data)
+    gamma : how much sparser the choice is than by the classic Bayesian information criterion; 0 is
+        that one (at n = 150 and p = 54, 0.5 chose an empty graph) [no unit]
     subsamples : how often the path is run again on a random part of the data, for
-        ``choose=stability``
+        ``choose=stability`` [runs]
     penalty : ``group`` or ``fused``, for method ``pooled``
     release : ``sum`` (the default of ``sound`` where it can be) makes one noisy sum of all clients'
         concordances and a consensus from it; ``each`` noises every client's tau by itself
     personal : with sums, ``device`` makes every client's own graph from its raw samples and the
         consensus, and keeps it there; ``server`` gives everyone the consensus. lambda1 and path are
         then those of the devices' own graphs; the consensus takes its lambda from the noise
-    variables, samples : of the synthetic data: p and n (one number or ``100,200,300``)
+    variables : p, how many variables the synthetic data has; a multiple of ``blocks`` [variables]
+    samples : n, how many samples a client of the synthetic data has, as ``150`` or ``100,200,300``
+        [samples]
     blocks : c, the unconnected subnetworks of the synthetic data; the clients share all but two
-    generator : of the synthetic data: ``danaher``, ``shrunk`` (weaker) or ``paper`` (as printed)
-    margins : of the synthetic data: ``nonparanormal`` or ``gaussian``
+        [subnetworks]
+    generator : which networks the synthetic data has: ``danaher``, ``shrunk`` (weaker) or ``paper``
+        (as printed)
+    margins : how the variables of the synthetic data are distributed: ``nonparanormal`` or
+        ``gaussian``
     """
 
     study: ClassVar[str] = "joint-precision"

@@ -26,34 +26,43 @@ class ServerGraphConfig(StandardisedConfig):
 
     Attributes
     ----------
-    rounds : iterations i; all are run (``tolerance = 0``) unless a tolerance is set
-    clients : over all servers, spread over them evenly
-    sample : L, clients a server and round, drawn at random; 0 is all
+    rounds : how many iterations i; all are run (``tolerance = 0``) unless a tolerance is set
+    clients : how many clients take part, over all servers, spread over them evenly
+    sample : L, how many clients a server asks in a round, drawn at random; 0 is all
     method : ``hybrid`` (the paper's), ``iid`` noise, ``none``, ``masked`` (exact between servers),
         ``fedavg`` (one server for all clients)
-    servers, topology, weights : P, their graph (a name or a file), and how its combination matrix
-        is made: ``auto`` is ``own`` for a matrix in a file and ``metropolis`` for a graph; see
-        `strategies.topology.graph`
-    step : mu; ``auto`` is 1 / L, L the largest curvature that standardised features can have, see
-        `pace`
-    batch : samples a gradient; 0 is all of a client's
-    local_steps : gradient steps a round
+    servers : P, how many servers there are [servers]
+    topology : the graph of servers: ``ring``, ``path``, ``star``, ``complete``, ``grid``,
+        ``erdos-renyi:0.3`` (the probability of an edge), ``random:3`` (neighbours in the mean),
+        ``small-world:4,0.1`` or a file [a name, name:numbers, or a csv, txt, graphml or npz file]
+    weights : how the servers' combination matrix is made from their graph: ``auto`` is ``own`` for
+        a matrix in a file and ``metropolis`` for a graph [auto, metropolis, laplacian,
+        laplacian:NUMBER, own]
+    step : mu, of gradient descent; ``auto`` is 1 / L, L the largest curvature that standardised
+        features can have [1 / curvature]
+    batch : how many samples a gradient is the mean of; 0 is all of a client's [samples]
+    local_steps : gradient steps of a client in a round [steps]
     clip : B, largest norm of one sample's gradient; 0 does not clip, but with noise in sums, which
-        need a bound, is `DEFAULT_CLIP`
-    average : with noise in sums, of the last rounds the share whose models the result is the mean
-        of; 0 takes the last model
+        need a bound, is 0.5 [length of a gradient]
+    average : with noise in sums, the result is the mean of the models of so many of the last
+        rounds; 0 takes the last model [share of the rounds]
     sigma : sigma_g, standard deviation of the servers' Laplace noise; ``auto`` is 0.2 with
         ``privacy = "none"``, and else the least with which all ``rounds`` spend ``epsilon``; less
-        than that is refused, where the model's size matters when clients have told it
-    ridge : rho, of (rho / 2) |w|^2 in the loss
-    loss : ``logistic``, ``least-squares``, or the dotted name of a class (see `losses`)
-    secure_aggregation : ``auto`` masks clients' updates in ``hybrid`` and ``masked``; or ``on``,
-        ``off``
-    failures : servers that stop: ``3:100`` from round 100 on, ``3:100-200`` in these rounds, with
-        commas between
-    on_server_loss : ``drop`` its clients with it, or ``rehome`` them to its neighbours
-    features, samples : of the synthetic data: M and N (one number or one a client)
-    spread : how much clients' noise differs, of the synthetic data
+        than that is refused, where the model's size matters when clients have told it [as the
+        model's coefficients]
+    ridge : rho, weight of (rho / 2) |w|^2 in the loss [curvature]
+    loss : what a client minimises: ``logistic``, ``least-squares``, or a class of your own
+        [logistic, least-squares, or package.module.Class]
+    secure_aggregation : whether servers learn only the sum of their clients' updates: ``on``,
+        ``off``; ``auto`` is on in ``hybrid`` and ``masked``
+    failures : servers that stop: ``3:100`` is server 3 from round 100 on, ``3:100-200`` in these
+        rounds; with commas between [server:first or server:first-last, with commas between]
+    on_server_loss : when a server stops, ``drop`` its clients with it, or ``rehome`` them to its
+        neighbours
+    features : M, how many features the synthetic data has [features]
+    samples : N, how many samples a client of the synthetic data has: one number, or one a client
+        [samples]
+    spread : how much clients' noise differs, of the synthetic data [no unit]
     """
 
     study: ClassVar[str] = "server-graph"
@@ -104,10 +113,9 @@ class ServerGraphConfig(StandardisedConfig):
         self.positive("step")
         self.at_least("batch", 0)
         self.at_least("local_steps", 1)
-        for name in ("clip", "sigma", "ridge", "spread", "average"):
+        for name in ("clip", "sigma", "ridge", "spread"):
             self.at_least(name, 0.0)
-        if self.average > 1.0:
-            raise ConfigError(f"average={self.average}: a share of the rounds, at most 1")
+        self.between("average", 0.0, 1.0)
         # Also what the sensitivity in `release` rests on: a step must not drive two models apart.
         if self.step * self.ridge > 2.0:
             raise ConfigError(

@@ -22,6 +22,21 @@ CODES = {
     "E9": "anything else",
 }
 
+# Who can mend it, and what to do; told in the reference and nowhere on the wire.
+REMEDIES = {
+    "E1": "The operator looks at the run's settings, `trellis run` names what is wrong with them; "
+    "else the owner at the node config and the policy: `trellis deploy check` says the key, and so "
+    "does the device's log",
+    "E2": "The owner reads the device's log, which names the file, the row and the column",
+    "E3": "The owner reads the device's log. Where time was up, allow more (`most-seconds`), or "
+    "ask the operator for smaller settings",
+    "E4": "The owner sees in the log what was asked for and which key of the policy would allow "
+    "it; `trellis device ledger STATE` says what is left of the budget. The operator asks for less",
+    "E5": "The operator makes sure that enough clients take part and stay, and that all have the "
+    "same table of keys; the log says which check failed",
+    "E9": "The owner reads the device's log; it failed before the run was judged",
+}
+
 REFUSED = "refused by the owner's policy (E4); its owner finds the reason in the device's log"
 
 

@@ -42,6 +42,12 @@ def _delta(value: Any) -> str:
     return "" if 0.0 < value < 1.0 else "must be between 0 and 1, both excluded"
 
 
+def _share(value: Any) -> str:
+    if problem := _number(-math.inf)(value):
+        return problem
+    return "" if 0.0 <= value <= 1.0 else "must be between 0 and 1"
+
+
 def _whole(least: int) -> Callable[[Any], str]:
     def wrong(value: Any) -> str:
         good = isinstance(value, int) and not isinstance(value, bool) and value >= least
@@ -91,7 +97,7 @@ KEYS: dict[str, Callable[[Any], str]] = {
     "fewest-clients": _whole(3),
     "fewest-share": _number(0.5, 1.0),
     "count-noise-of": _whose,
-    "colluding": _number(-1e-300, 1.0),
+    "colluding": _share,
     "signing-key": _text,
     "trusted-keys": _text,
     "most-steps": _whole(1),

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import apps
 from apps import run
 from apps.command import main
 from apps.common.results import RunResult
@@ -67,11 +68,14 @@ def test_report_of_nothing_is_refused(tmp_path, capsys):
     assert "holds no run" in capsys.readouterr().out
 
 
-def test_list_names_studies_settings_and_figures(capsys):
+def test_the_list_is_short_and_says_where_to_read_on(capsys):
     assert main(["list"]) == 0
     shown = capsys.readouterr().out
-    for word in (STUDY, "local-steps=0", "table-mcc", "fig2"):
-        assert word in shown
+    for word in (STUDY, "the sparse graph they share", "trellis info STUDY"):
+        assert word in " ".join(shown.split())
+    lines = shown.splitlines()
+    assert len(lines) <= 2 * len(apps.STUDIES) + 3
+    assert max(map(len, lines)) <= 80
 
 
 def test_an_unknown_figure_is_named(capsys):

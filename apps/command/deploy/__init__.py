@@ -94,7 +94,7 @@ def _add_run(parts: Any) -> None:
     part.add_argument("folder", type=Path, metavar="DIR", help="the federation's folder")
     part.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")
     part.add_argument("--config", type=Path, metavar="FILE.toml", help="settings from a file")
-    part.add_argument("--seed", type=int, default=None)
+    part.add_argument("--seed", type=int, help="of what the server draws; 1 by default")
     part.add_argument("--out", type=Path, metavar="DIR", help="DIR/runs/STUDY-N by default")
     part.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     part.add_argument("--force", action="store_true", help="delete the run that --out holds")

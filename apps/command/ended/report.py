@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Describe the subcommand."""
     command = commands.add_parser("report", help="(re)make the HTML report of a run")
-    command.add_argument("folder", type=Path, metavar="DIR")
+    command.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run")
     command.set_defaults(act=act)
 
 

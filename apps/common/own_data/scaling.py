@@ -133,8 +133,9 @@ class StandardisedConfig(StudyConfig):
         the sum over all is told; with ``privacy = "sound"`` a noisy sum of counts by octave, with a
         tenth of the budget. ``public`` takes ``scales``, which costs nothing. ``auto`` is public
         where ``scales`` is given, else shared where that can be, else none, and says so
-    scales : public offsets and scales: ``name:offset:scale`` with commas between, or a csv file
-        with these columns, which is read where the run is started
+    scales : public offsets and scales, as ``age:50:15,weight:70:12``, or a csv file with columns
+        name, offset and scale, which is read where the run is started [name:offset:scale with
+        commas between, or a csv file]
     """
 
     standardise: str = "none"

@@ -97,7 +97,7 @@ def test_broken_studies_do_not_end_the_list(tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "RuntimeError: half a [study]" in shown
     assert "No module named 'no_such_package'" in shown
-    for word in (STUDY, "server-graph", "local-steps=0", "table-mcc"):
+    for word in (STUDY, "server-graph", "masks and", "trellis info STUDY"):
         assert word in shown
 
 

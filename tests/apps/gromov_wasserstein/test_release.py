@@ -113,7 +113,7 @@ def test_simplex_distances_need_two_bits_and_say_what_to_do():
         ({"estimator": "simplex", "bits": 1}, "needs two coordinates"),
         ({"model": "cnn"}, "model='cnn': use one of gcn, gin"),
         ({"downstream": "svm,tree"}, "'tree' is not one of svm"),
-        ({"alpha": 1.5}, "alpha=1.5: 0"),
+        ({"alpha": 1.5}, "alpha=1.5: must be between 0 and 1"),
         ({"dirichlet": 0.0}, "dirichlet=0.0: must be > 0"),
     ],
 )
