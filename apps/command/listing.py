@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import apps
+from apps.outside import fault, outside_studies
 
 from .saying import say
 
@@ -23,18 +23,28 @@ def add(commands: Any) -> None:
 def act(options: argparse.Namespace, console: Console) -> int:
     """Print every study with its settings and the names of its figures; 1 where one is broken."""
     broken = 0
-    for study in apps.STUDIES:
+    for study, whose in _studies().items():
         try:
             about, settings, figures = _described(study)
         except Exception as error:  # whatever a package does when it is loaded
             broken += 1
-            console.print(f"[bold]{study}[/]  [red]cannot be loaded[/]")
+            console.print(f"[bold]{study}[/]{whose}  [red]cannot be loaded[/]")
             say(console, f"  {type(error).__name__}: {error}")
             continue
-        console.print(f"[bold]{study}[/]  {about}")
+        console.print(f"[bold]{study}[/]{whose}  {about}")
         console.print(f"  settings: {settings}")
         console.print(f"  figures:  {figures}")
+    for study in outside_studies():
+        if why := fault(study):
+            broken += 1
+            console.print(f"[red]cannot be used:[/] {why}", soft_wrap=True)
     return 1 if broken else 0
+
+
+def _studies() -> dict[str, str]:
+    """Return all studies by name, each with whose it is where it is another package's."""
+    outside = {one.name: f" ({one.source})" for one in outside_studies() if not fault(one)}
+    return dict.fromkeys(apps.STUDIES, "") | outside
 
 
 def _described(study: str) -> tuple[str, str, str]:
@@ -42,7 +52,7 @@ def _described(study: str) -> tuple[str, str, str]:
     from apps.common.settings import config_class
     from apps.experiments.figures import figure_names
 
-    about = (import_module(apps.STUDIES[study]).__doc__ or "").strip().partition("\n")[0]
+    about = (apps.study_module(study).__doc__ or "").strip().partition("\n")[0]
     settings = config_class(study)().settings()
     return (
         about.removeprefix(f"{study}: "),
