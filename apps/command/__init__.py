@@ -21,6 +21,7 @@ from . import (
     distances,
     listing,
     merge,
+    new,
     paper,
     predict,
     run,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *(listing, run, sampling, tuning, predict, compare, report, graphs, case, paper, audit),
-    *(distances, merge, deploy, device),
+    *(distances, merge, deploy, device, new),
 )
 
 # What a user can mend; everything else is a defect and shows its trace.
