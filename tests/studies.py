@@ -5,7 +5,7 @@ A study joins these tests by ``small.py`` among its own (``tests/apps/my_study/s
     SMALL        settings of a run so small that only bits matter
     STRATEGIES   such settings for every way through its code, for the contract of strategies
     ANOTHER      a setting, its default and another value
-    OWN_DATA     on files of one's own: labels, numbers or None; settings; the measures of its scores
+    OWN_DATA     on files of one's own: kind of targets, settings, measures of its scores
     MAIN_ARRAY   the array of its result that comes first
     MAIN_GRAPH   the graph that comes first; None where there is none
 

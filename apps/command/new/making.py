@@ -209,4 +209,3 @@ def _tidy(files: Iterable[Path], root: Path) -> None:
         return
     for step in (["check", "--quiet", "--select", "I", "--fix"], ["format", "--quiet"]):
         subprocess.run([ruff, *step, *code], cwd=root, check=False, capture_output=True)
-

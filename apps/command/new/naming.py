@@ -50,9 +50,7 @@ def check_name(name: str) -> None:
         raise ConfigError(f"{name!r}: there is such a study, {apps.STUDIES[name]}")
     for study in outside_studies():
         if study.name == name:
-            raise ConfigError(
-                f"{name!r}: there is such a study, {study.package} ({study.source})"
-            )
+            raise ConfigError(f"{name!r}: there is such a study, {study.package} ({study.source})")
 
 
 def check_in_checkout(name: str, root: Path) -> None:
