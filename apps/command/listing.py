@@ -34,8 +34,8 @@ def act(options: argparse.Namespace, console: Console) -> int:
         console.print(f"[bold]{study}[/]{whose}  {about}")
         console.print(f"  settings: {settings}")
         console.print(f"  figures:  {figures}")
-    for study in outside_studies():
-        if why := fault(study):
+    for other in outside_studies():
+        if why := fault(other):
             broken += 1
             console.print(f"[red]cannot be used:[/] {why}", soft_wrap=True)
     return 1 if broken else 0

@@ -207,5 +207,8 @@ def _tidy(files: Iterable[Path], root: Path) -> None:
     code = [str(path) for path in files if path.suffix == ".py"]
     if ruff is None:
         return
-    for step in (["check", "--quiet", "--select", "I", "--fix"], ["format", "--quiet"]):
+    for step in (
+        ["check", "--quiet", "--no-cache", "--select", "I", "--fix"],
+        ["format", "--quiet", "--no-cache"],
+    ):
         subprocess.run([ruff, *step, *code], cwd=root, check=False, capture_output=True)
