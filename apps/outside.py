@@ -134,7 +134,7 @@ def app_folder_of(package: str) -> Path:
 @lru_cache(maxsize=8)
 def _declared(path: tuple[str, ...]) -> tuple[Outside, ...]:
     """Return what is declared on a path; the same of folder and record counts once."""
-    found = {(one.name, one.package): one for one in (*_installed(), *_in_folders(path))}
+    found = {(one.name, one.package): one for one in (*_in_folders(path), *_installed())}
     return tuple(sorted(found.values(), key=lambda one: (one.name, one.package)))
 
 

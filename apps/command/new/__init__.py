@@ -44,7 +44,7 @@ def act(options: argparse.Namespace, console: Console) -> int:
         steps = [
             f"pip install --no-deps --no-build-isolation -e {options.package}",
             f"trellis run {options.name}",
-            f"cd {options.package} && flwr run . --stream",
+            f"cd {options.package} && flwr run . --federation-config 'num-supernodes=10' --stream",
         ]
     say(console, f"made {options.name}, {len(made)} files; to see it work:")
     for step in steps:
