@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 import apps
-from apps.outside import fault, outside_studies
 
 from .saying import say
 
@@ -22,6 +21,8 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Print every study with its settings and the names of its figures; 1 where one is broken."""
+    from apps.outside import fault, outside_studies
+
     broken = 0
     for study, whose in _studies().items():
         try:
@@ -43,6 +44,8 @@ def act(options: argparse.Namespace, console: Console) -> int:
 
 def _studies() -> dict[str, str]:
     """Return all studies by name, each with whose it is where it is another package's."""
+    from apps.outside import fault, outside_studies
+
     outside = {one.name: f" ({one.source})" for one in outside_studies() if not fault(one)}
     return dict.fromkeys(apps.STUDIES, "") | outside
 
