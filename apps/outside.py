@@ -131,6 +131,13 @@ def app_folder_of(package: str) -> Path:
     )
 
 
+def folders() -> list[Path]:
+    """Return the folders of all packages that have studies, as far as they are there."""
+    heads = sorted({study.package.partition(".")[0] for study in outside_studies()})
+    specs = (find_spec(head) for head in heads)
+    return [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
+
+
 @lru_cache(maxsize=8)
 def _declared(path: tuple[str, ...]) -> tuple[Outside, ...]:
     """Return what is declared on a path; the same of folder and record counts once."""

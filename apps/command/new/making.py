@@ -25,6 +25,7 @@ _PLACES = {
     "strategies/my_study/strategy.py": "my_study/strategy.py",
     "tests/apps/my_study/": "tests/",
     "tests/strategies/my_study/test_strategy.py": "tests/test_strategy.py",
+    "package/gitignore": ".gitignore",  # a wheel leaves out what begins with a dot
     "package/": "",
 }
 # What its modules are called then.

@@ -124,6 +124,7 @@ def test_a_package_has_the_study_its_tests_and_a_flower_app(tmp_path, capsys):
         path.name for path in (folder / "trial_study").iterdir()
     }
     assert (folder / "tests" / "test_strategy.py").is_file()
+    assert "*.fab" in (folder / ".gitignore").read_text()
     for name, text in files(folder).items():
         assert b"my_study" not in text, name
         assert b"my-study" not in text, name

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(900)  # each test is many, in a process of its own
+
 ROOT = Path(__file__).parents[3]
 # Sorts before all folders of ours, and is as long as a name may be: imports and lines move.
 NAME = "a-trial-with-the-longest-of-name"
@@ -22,6 +24,7 @@ MADE_HERE = shutil.ignore_patterns(
 ABOUT_ALL = (
     "tests/strategies/core/test_contract.py",
     "tests/apps/common/test_settings.py",
+    "tests/apps/test_client_imports.py",
     "tests/apps/test_held_out.py",
     "tests/apps/test_epsilon.py",
     "tests/apps/python",
@@ -76,6 +79,7 @@ def test_the_tests_of_all_studies_know_it_and_pass(copy):
         "test_a_run_stopped_in_any_round_and_resumed_ends_with_the_same_bits",
         "test_a_run_on_own_data_tells_held_out_scores_beside_alone",
         "test_no_run_spends_more_than_its_epsilon",
+        "test_a_message_loads_what_it_needs_and_no_more",
         "test_the_printed_command_runs_on_the_files",
         "test_the_app_s_run_config_has_every_setting_with_its_default",
         "test_it_is_made_with_a_verdict_on_every_claim",
