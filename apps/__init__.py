@@ -1,11 +1,12 @@
 """Trellis: federated graph learning under privacy, one Flower app with a study a folder.
 
-A new study is a folder here and a line in `STUDIES`. `dispatch` has the ServerApp and the ClientApp
-that Flower runs; `common` what every study uses, `command` the ``trellis`` command, `pages` what
-draws and writes, `python` what ``import trellis`` shows, `runs` what gathers and compares runs that
-have ended, `tuning` what chooses settings, `cases` what works real data through to a page,
-`experiments` what the papers' figures share. Nothing is imported before it is needed:
-``trellis --help`` and a device's ClientApp start with this file.
+A new study is a folder here and a line in `STUDIES` (``trellis new`` makes both), or a package of
+its own (`outside`). `dispatch` has the ServerApp and the ClientApp that Flower runs; `common` what
+every study uses, `command` the ``trellis`` command, `pages` what draws and writes, `python` what
+``import trellis`` shows, `runs` what gathers and compares runs that have ended, `tuning` what
+chooses settings, `cases` what works real data through to a page, `experiments` what the papers'
+figures share. Nothing is imported before it is needed: ``trellis --help`` and a device's ClientApp
+start with this file.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-from apps.common.settings import ConfigError
 
 if TYPE_CHECKING:
     from apps.common.results import RunResult
@@ -29,11 +28,31 @@ STUDIES = {
 }
 
 
-def study_module(study: str, part: str) -> ModuleType:
-    """Return one module of a study, ``client_app`` for one; imported when it is needed only."""
-    if study not in STUDIES:
-        raise ConfigError(f"study={study!r}: use one of {', '.join(STUDIES)}")
-    return import_module(f"{STUDIES[study]}.{part}")
+def study_package(study: str) -> str:
+    """Return the package of a study: of this project, or of another that is installed."""
+    if study in STUDIES:
+        return STUDIES[study]
+    from apps.outside import outside_package
+
+    return outside_package(study)
+
+
+def study_module(study: str, part: str = "") -> ModuleType:
+    """Return one module of a study, ``client_app`` for one; imported when it is needed only.
+
+    Raises
+    ------
+    ConfigError
+        For a study that nobody has.
+    ImportError
+        Where a study of another package cannot be loaded; names the package.
+    """
+    package = study_package(study)
+    if study in STUDIES:
+        return import_module(f"{package}.{part}" if part else package)
+    from apps.outside import load
+
+    return load(study, package, part)
 
 
 def late(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:

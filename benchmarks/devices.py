@@ -89,13 +89,15 @@ OTHER_CASES = {
 
 def devices(study: str, folder: Path) -> list[dict[str, Any]]:
     """Write a file and a state folder per device, and return their node configs."""
+    from apps import study_module
+
     rng = np.random.default_rng(5)
     nodes: list[dict[str, Any]] = []
     for i in range(CLIENTS):
         file = folder / f"ward-{i}.npz"
         if study == "gromov-wasserstein":
             _write_graphs(file, rng)
-        elif study in ("server-graph", "cluster-admm"):
+        elif getattr(study_module(study, "data"), "TARGETS", False):
             X = rng.standard_normal((40, 4))
             y = X @ np.array([1.0, -1.0, 0.5, 0.0]) + 0.1 * rng.standard_normal(40)
             np.savez(file, X=X, y=np.where(y > 0.0, 1.0, -1.0))

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import apps
+from tests.studies import told
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -69,7 +70,8 @@ def test_the_citation_names_the_software_and_the_five_papers():
     for reference in references:
         assert {"type", "title", "authors"} <= set(reference)
     about = " ".join(reference["notes"] for reference in references)
-    assert [study for study in apps.STUDIES if study not in about] == []
+    with_a_paper = [study for study in apps.STUDIES if study not in told("SMALL")]
+    assert [study for study in with_a_paper if study not in about] == []
 
 
 def test_the_changelog_has_this_version_and_what_comes_next():

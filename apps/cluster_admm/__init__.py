@@ -1,1 +1,1 @@
-"""cluster-admm: one model a cluster of clients, over a graph of servers, by ADMM."""
+"""cluster-admm: one model per cluster of clients, over a graph of servers, by ADMM."""

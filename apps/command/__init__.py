@@ -22,6 +22,7 @@ from . import (
     info,
     listing,
     merge,
+    new,
     paper,
     predict,
     run,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *(listing, info, run, sampling, tuning, predict, compare, report, graphs, case, paper, audit),
-    *(distances, merge, deploy, device),
+    *(distances, merge, deploy, device, new),
 )
 
 # What a user can mend; everything else is a defect and shows its trace.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import apps
 from apps.common.settings import ConfigError
 
-from .given import add_settings, assignments
+from .given import StudyNames, add_settings, assignments
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Describe the subcommand."""
     command = commands.add_parser("audit", help="attack a study's privacy claims")
-    command.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")
+    command.add_argument("study", choices=StudyNames(), metavar="STUDY")
     command.add_argument("--trials", type=int, default=1_000_000, help="runs on each data set")
     command.add_argument("--seed", type=int, default=1, help="the same seed, the same draws")
     add_settings(command)
@@ -29,7 +29,7 @@ def act(options: argparse.Namespace, console: Console) -> None:
     """Run the study's audits and print what they found beside what is claimed."""
     from rich.table import Table
 
-    if find_spec(f"{apps.STUDIES[options.study]}.audit") is None:
+    if find_spec(f"{apps.study_package(options.study)}.audit") is None:
         raise ConfigError(f"{options.study} has no audits")
     audits = apps.study_module(options.study, "audit").audits
     findings = audits(assignments(options), trials=options.trials, seed=options.seed)

@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import argparse
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apps
 from apps.common.settings import ConfigError
+
+
+class StudyNames:
+    """The studies that a command takes, those of other packages and ``more`` words included.
+
+    What other packages have is looked up when a word is none of ours, or when all are to be named.
+    """
+
+    def __init__(self, *more: str) -> None:
+        self.more = more
+
+    def __contains__(self, word: object) -> bool:
+        return word in apps.STUDIES or word in self.more or word in self._outside()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*apps.STUDIES, *self._outside(), *self.more)))
+
+    def _outside(self) -> list[str]:
+        from apps.outside import outside_studies
+
+        return [study.name for study in outside_studies()]
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:

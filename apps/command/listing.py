@@ -1,4 +1,4 @@
-"""``trellis list``: the studies in short, and where to read on."""
+"""``trellis list``: the studies, and what each learns."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ if TYPE_CHECKING:
 
 def add(commands: Any) -> None:
     """Describe the subcommand."""
-    command = commands.add_parser("list", help="the studies in short")
+    command = commands.add_parser("list", help="the studies, and what each learns")
     command.set_defaults(act=act)
 
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Print every study with what it learns; 1 where one is broken."""
+    from apps.outside import fault, outside_studies
+
     broken = 0
-    column = max(map(len, apps.STUDIES)) + 2
-    for study in apps.STUDIES:
+    studies = _studies()
+    column = max(map(len, studies)) + 2
+    for study, whose in studies.items():
         try:
-            learns = _learns(study)
+            learns = _learns(study) + whose
         except Exception as error:  # whatever a package does when it is loaded
             broken += 1
-            console.print(f"[bold]{study:<{column}}[/][red]cannot be loaded[/]")
+            console.print(f"[bold]{study:<{column}}[/][red]cannot be loaded[/]{whose}")
             say(console, f"  {type(error).__name__}: {error}")
             continue
         first, *more = textwrap.wrap(
@@ -37,10 +40,22 @@ def act(options: argparse.Namespace, console: Console) -> int:
         )
         console.print(f"[bold]{study:<{column}}[/]", end="")
         say(console, "\n".join([first, *(" " * column + line for line in more)]))
+    for other in outside_studies():
+        if why := fault(other):
+            broken += 1
+            console.print(f"[red]cannot be used:[/] {why}", soft_wrap=True)
     console.print()
     say(console, "trellis info STUDY   its settings with meaning and range, its figures and page")
     say(console, "trellis run STUDY    runs it on built-in data, --data DIR on your own")
     return 1 if broken else 0
+
+
+def _studies() -> dict[str, str]:
+    """Return all studies by name, each with whose it is where it is another package's."""
+    from apps.outside import fault, outside_studies
+
+    outside = {one.name: f" ({one.source})" for one in outside_studies() if not fault(one)}
+    return dict.fromkeys(apps.STUDIES, "") | outside
 
 
 def _learns(study: str) -> str:

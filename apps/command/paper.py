@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import apps
 
+from .given import StudyNames
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -17,7 +19,7 @@ EVERY = "all"
 def add(commands: Any) -> None:
     """Describe the subcommand."""
     command = commands.add_parser("paper", help="reproduce a paper's figures, and judge its claims")
-    command.add_argument("study", choices=[*apps.STUDIES, EVERY], metavar="STUDY", help="or all")
+    command.add_argument("study", choices=StudyNames(EVERY), metavar="STUDY", help="or all")
     command.add_argument("figures", nargs="*", metavar="FIGURE", help="all of them by default")
     command.add_argument("--quick", action="store_true", help="smaller runs, fewer seeds")
     command.add_argument("--again", action="store_true", help="also what was made before")

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apps
 from apps.common.settings import ConfigError
 
 from .closing import show
-from .given import add_settings, assignments, settings_file
+from .given import StudyNames, add_settings, assignments, settings_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +25,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "study",
         nargs="?",
-        choices=[*apps.STUDIES, "all"],
+        choices=StudyNames("all"),
         metavar="STUDY",
         help="its name, or all; not needed with --resume",
     )
@@ -120,7 +119,7 @@ def requested(
         settings, seed, out = dict(before.config), before.seed, options.resume
         data = data or (Path(before.data) if before.data else None)
     if options.study is None:
-        raise ConfigError(f"name a study, one of {', '.join(apps.STUDIES)}, or all")
+        raise ConfigError(f"name a study, one of {', '.join(StudyNames())}, or all")
     if options.config is not None:
         settings |= settings_file(options.config, options.study)
     settings |= assignments(options)

@@ -6,9 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apps
-
-from .given import add_settings, assignments
+from .given import StudyNames, add_settings, assignments
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Describe the subcommand."""
     command = commands.add_parser("sample", help="write example data, one file per client")
-    command.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")
+    command.add_argument("study", choices=StudyNames(), metavar="STUDY")
     command.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
     command.add_argument("--clients", type=int, metavar="N", help="how many files")
     command.add_argument("--seed", type=int, default=1, help="the same seed, the same data")

@@ -7,9 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apps
-
-from .given import add_settings, assignments, settings_file
+from .given import StudyNames, add_settings, assignments, settings_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Describe the subcommand."""
     command = commands.add_parser("tune", help="choose settings by held-out data")
-    command.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")
+    command.add_argument("study", choices=StudyNames(), metavar="STUDY")
     command.add_argument(
         "--over",
         action="append",

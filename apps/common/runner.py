@@ -145,8 +145,12 @@ def make_run_config(
     }
 
 
-def app_folder() -> Path:
-    """Return the folder with the Flower app's pyproject.toml."""
+def app_folder(study: str = "") -> Path:
+    """Return the folder with the pyproject.toml of the Flower app that a study is in."""
+    if study and study not in apps.STUDIES:
+        from apps.outside import app_folder_of
+
+        return app_folder_of(apps.study_package(study))
     folder = Path(apps.__file__).resolve().parents[1]
     if not (folder / "pyproject.toml").is_file():
         raise ConfigError(
@@ -176,7 +180,7 @@ def _run_in_flower(run_config: Mapping[str, Scalar], clients: int) -> None:
             publish(study, rounds, row)
 
     try:
-        ended = simulate(app_folder(), run_config, nodes=clients, on_log=tell)
+        ended = simulate(app_folder(study), run_config, nodes=clients, on_log=tell)
     except KeyboardInterrupt:
         if _header(folder) != before:
             _note_interruption(folder)

@@ -23,6 +23,7 @@ from flwr.clientapp import ClientApp
 
 from apps.common.enrolment import enrolment, introduction
 from apps.common.node import Node
+from apps.common.private.afford import check_budget
 from apps.common.private.once import tell_once
 from apps.common.private.personal import personal
 from apps.common.release import Statistic, noise_of
@@ -36,7 +37,7 @@ from strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
 from .data import client_table, in_units
-from .private.device import check_budget, own_graph, sum_of
+from .private.device import own_graph, sum_of
 from .private.score import split
 from .problem import Vector, node_count, objective
 from .release import load_momentum, paper_noise, release_statistic, save_momentum

@@ -34,11 +34,10 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from apps import STUDIES, study_module
+from apps import study_module
 from apps.common.settings import ConfigError
 
 from .finding import Finding
@@ -87,7 +86,7 @@ class Figure:
     def function(self) -> Maker:
         """Return what makes it; imports its module."""
         module, _, function = self.maker.lstrip("!").partition(":")
-        found: Any = getattr(import_module(f"{STUDIES[self.study]}.paper.{module}"), function)
+        found: Any = getattr(study_module(self.study, f"paper.{module}"), function)
         if self.maker.startswith("!"):
             return lambda making: found(making.out, making.console) or []
         return found
@@ -95,7 +94,7 @@ class Figure:
 
 def paper_folder(study: str) -> Path:
     """Return the folder of a study's figures."""
-    return Path(__file__).parents[1] / STUDIES[study].rpartition(".")[2] / "paper"
+    return Path(str(study_module(study).__file__)).parent / "paper"
 
 
 def figures(study: str) -> dict[str, Figure]:

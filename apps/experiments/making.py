@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from apps.common.results import write_atomically
+from apps.outside import folders
 
 from .sweep import Job, Outcome, in_processes, run_job, save_plot, show_rows, write_rows
 
@@ -123,13 +124,15 @@ def _digest(function: Callable[..., Any], item: Any) -> str:
 def code_digest() -> str:
     """Return a digest of all our code, and of the numbers beside it."""
     digest = hashlib.sha256()
-    for path in _sources():
-        digest.update(path.relative_to(_ROOT).as_posix().encode())
+    for folder, path in _sources():
+        digest.update(path.relative_to(folder).as_posix().encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _sources() -> Iterator[Path]:
-    for folder in _OURS:
+def _sources() -> Iterator[tuple[Path, Path]]:
+    """Yield every file of ours, and of studies of other packages, with the folder it is in."""
+    for folder in (*(_ROOT / name for name in _OURS), *folders()):
         for pattern in ("*.py", "*.toml"):
-            yield from sorted((_ROOT / folder).rglob(pattern))
+            for path in sorted(folder.rglob(pattern)):
+                yield folder.parent, path

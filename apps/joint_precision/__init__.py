@@ -1,1 +1,1 @@
-"""joint-precision: one sparse precision matrix a client, jointly, from non-Gaussian data."""
+"""joint-precision: one sparse precision matrix per client, jointly, from non-Gaussian data."""

@@ -10,9 +10,15 @@ from functools import cache
 
 import pytest
 
-from benchmarks.devices import CASES, OTHER_CASES, loaded_for, record_messages
+from benchmarks.devices import CASES, OTHER_CASES, Case, loaded_for, record_messages
+from tests.studies import told
 
-ALL_CASES = {**CASES, **OTHER_CASES}
+NEW_CASES = {
+    f"{study}-{place}": Case(f"{study}-{place}", study, settings)
+    for study, found in told("STRATEGIES").items()
+    for place, settings in enumerate(found)
+}
+ALL_CASES = {**CASES, **OTHER_CASES, **NEW_CASES}
 NEVER = {
     *("matplotlib", "networkx", "sklearn", "pandas", "joblib", "ray", "ot", "cvxpy", "jinja2"),
     *("dp_accounting", "numba", "sympy", "torchvision", "torch_geometric", "torch._dynamo"),

@@ -15,6 +15,7 @@ from apps.common.runner import make_run_config, run
 from apps.gromov_wasserstein.files.npz import write_graphs
 from apps.gromov_wasserstein.synthetic import synthetic_graphs
 from sim.grid import run_local
+from tests.studies import told
 
 
 def tables(folder: Path, targets: str | None) -> None:
@@ -45,6 +46,7 @@ STUDIES = {
         {"task": "graph", "model": "gin", "rounds": 2, "downstream": "", "classes": 3},
         ["share of right labels"],
     ),
+    **told("OWN_DATA"),
 }
 
 

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apps
-from apps.command.given import add_settings
+from apps.command.given import StudyNames, add_settings
 from apps.command.saying import say
 from apps.common.settings import ConfigError
 
@@ -92,7 +91,7 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
 def _add_run(parts: Any) -> None:
     part = parts.add_parser("run", help="run a study on the devices, to its true end")
     part.add_argument("folder", type=Path, metavar="DIR", help="the federation's folder")
-    part.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")
+    part.add_argument("study", choices=StudyNames(), metavar="STUDY")
     part.add_argument("--config", type=Path, metavar="FILE.toml", help="settings from a file")
     part.add_argument("--seed", type=int, help="of what the server draws; 1 by default")
     part.add_argument("--out", type=Path, metavar="DIR", help="DIR/runs/STUDY-N by default")

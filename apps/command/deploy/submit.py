@@ -57,7 +57,7 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
         resume=options.resume is not None,
         force=options.force,
     )
-    app = app_folder()
+    app = app_folder(options.study)
     command = commands(federation)
     if out is not None and options.resume is None:
         refuse_to_replace(out.resolve(), force=options.force)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-import apps
+from ..given import StudyNames
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
     command = commands.add_parser(
         "info", help="a study's settings with meaning, unit, range and default; its figures"
     )
-    command.add_argument("study", choices=list(apps.STUDIES), metavar="STUDY")
+    command.add_argument("study", choices=StudyNames(), metavar="STUDY")
     command.add_argument("setting", nargs="?", metavar="SETTING", help="one setting only")
     command.set_defaults(act=act)
 

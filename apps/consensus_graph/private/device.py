@@ -14,10 +14,8 @@ from apps.common.tables import Table
 from apps.consensus_graph.config import SCORE_SHARE, ConsensusGraphConfig
 from apps.consensus_graph.data import client_table, in_units
 from apps.consensus_graph.problem import Matrix, Vector, edge_count
-from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.accounting.events import PrivacyEvent
+from privacy.accounting.budget import Policy
 from privacy.accounting.sampled import ratio_for
-from privacy.accounting.totals import total_epsilon
 from privacy.secagg.client import Summands
 from strategies.consensus_graph.orders import SCORE
 from strategies.core import wire
@@ -29,39 +27,6 @@ from .personal import personal_graph
 def release_ratio(config: ConsensusGraphConfig, share: float) -> float:
     """Return sensitivity over noise of the release that takes a ``share`` of the zCDP budget."""
     return float(ratio_for(config.epsilon, config.delta) * np.sqrt(share))
-
-
-def check_budget(config: ConsensusGraphConfig, node: Node, policy: Policy) -> None:
-    """Refuse at enrolment what the device's ledger would refuse in the sum.
-
-    Everyone else's sum then begins without this device. Depends on the ledger, not on the data.
-
-    Raises
-    ------
-    PrivacyRefused
-        Where the run's epsilon is more than the owner has left.
-    """
-    if node.simulated or node.state_path is None or not config.sums:
-        return
-    ratio = ratio_for(config.epsilon, config.delta)
-    event = PrivacyEvent(
-        name="enrolment",
-        what="the run as a whole",
-        round=0,
-        epsilon=config.epsilon,
-        delta=config.delta,
-        sigma=1.0 / ratio,
-        sensitivity=1.0,
-        mechanism="summed-gaussian",
-    )
-    known = DeviceLedger(node.state_path, policy).events()
-    total = total_epsilon([*known, event], policy.delta)
-    if total > policy.max_epsilon * (1.0 + 1e-9):
-        raise PrivacyRefused(
-            f"refused: this run (epsilon {config.epsilon:g}) would bring the total to epsilon "
-            f"{total:.4g} at delta {policy.delta:g}, above this device's max-epsilon "
-            f"{policy.max_epsilon:g}"
-        )
 
 
 def sum_of(message: Message, context: Context) -> Summands:

@@ -11,6 +11,7 @@ import pytest
 import trellis
 from apps.command import main
 from apps.common.settings import ConfigError, config_class
+from tests.studies import told
 
 from .wards import SETTINGS, STUDIES
 
@@ -43,8 +44,9 @@ def test_a_run_on_the_files_is_the_run_on_synthetic_data(study, tmp_path):
     settings = config_class(study).as_defaults(SETTINGS[study])
     there = trellis.run(study, settings, data=folder, seed=9)
     here = trellis.run(study, SETTINGS[study], seed=9)
-    main = {"consensus-graph": "weights", "joint-precision": "sparse",
-            "gromov-wasserstein": "distances"}.get(study, "models")  # fmt: skip
+    mains = {"consensus-graph": "weights", "joint-precision": "sparse",
+             "gromov-wasserstein": "distances", **told("MAIN_ARRAY")}  # fmt: skip
+    main = mains.get(study, "models")
     assert here.arrays[main].tobytes() == there.arrays[main].tobytes()
 
 

@@ -11,6 +11,7 @@ import apps
 import trellis
 from apps.gromov_wasserstein.files.npz import write_graphs
 from apps.python.graphs import client_graphs
+from tests.studies import told
 
 # Settings that are small; of these runs only the bits matter.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -27,6 +28,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "clients": 3, "graphs": 9, "rounds": 1, "task": "graph", "model": "gin",
         "downstream": "knn", "draws": 1,
     },
+    **told("SMALL"),
 }  # fmt: skip
 STUDIES = list(apps.STUDIES)
 

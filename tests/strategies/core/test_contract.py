@@ -1,4 +1,4 @@
-"""What every strategy must do. A new one joins by an entry in STRATEGIES."""
+"""What every strategy must do. A new one joins by its study's `small` file, see `tests.studies`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from apps.common.runner import make_run_config
 from sim.grid import run_local
 from strategies.core.base import StudyStrategy
 from strategies.core.checkpoint import Checkpoint, CheckpointError
+from tests.studies import told
 
 # (study, settings): small, all rounds run, every method.
 STRATEGIES = [
@@ -102,6 +103,9 @@ STRATEGIES += [
     )
     for more in rules
 ]
+STRATEGIES += [
+    (study, settings) for study, found in told("STRATEGIES").items() for settings in found
+]
 # A setting of every study with its default, and another value for it.
 ANOTHER = {
     "cluster-admm": ("rho", 3.0, 4.0),
@@ -109,6 +113,7 @@ ANOTHER = {
     "gromov-wasserstein": ("learning-rate", 0.0, 0.02),
     "joint-precision": ("rho", 1.0, 3.0),
     "server-graph": ("step", 0.1, 0.2),
+    **told("ANOTHER"),
 }
 EVERY = pytest.mark.parametrize(
     ("study", "settings"), STRATEGIES, ids=lambda v: v if isinstance(v, str) else str(v)

@@ -1,0 +1,215 @@
+"""Writing a new study: the files of the template under its name, and where studies are listed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import apps
+from apps.common.settings import ConfigError, Scalar, StudyConfig
+from sim.run_config import toml
+
+from .naming import check_importable, check_in_checkout, check_name, folder_of, title_of
+
+TEMPLATE = Path(__file__).parent / "template"
+SUFFIX = ".template"
+# Where files of the template go in a package of its own; what is not named here stays out.
+_PLACES = {
+    "apps/my_study/": "my_study/",
+    "strategies/my_study/strategy.py": "my_study/strategy.py",
+    "tests/apps/my_study/": "tests/",
+    "tests/strategies/my_study/test_strategy.py": "tests/test_strategy.py",
+    "package/gitignore": ".gitignore",  # a wheel leaves out what begins with a dot
+    "package/": "",
+}
+# What its modules are called then.
+_MODULES = {
+    "strategies.my_study.strategy": "my_study.strategy",
+    "apps.my_study": "my_study",
+    "apps/my_study": "my_study",
+}
+_ONLY_PACKAGES = "package/"
+
+
+def make_study(name: str, root: Path | None = None) -> list[Path]:
+    """Write a study into a checkout and register it; return the new files.
+
+    Raises
+    ------
+    ConfigError
+        Where the name cannot be had, or a file of it is there. Nothing is written then.
+    """
+    root = root or Path(apps.__file__).resolve().parents[1]
+    if not (root / "pyproject.toml").is_file() or not (root / "tests").is_dir():
+        raise ConfigError(
+            "a study is made in a clone of the project (an editable install); elsewhere make a "
+            "package of its own: trellis new NAME --package DIR"
+        )
+    check_name(name)
+    check_in_checkout(name, root)
+    files = {
+        root / _named(place, name): _named(text, name)
+        for place, text in _template()
+        if not place.startswith(_ONLY_PACKAGES)
+    }
+    listed = (root / "apps" / "__init__.py", root / "pyproject.toml")
+    before = {path: path.read_text() for path in listed}
+    written: list[Path] = []
+    try:
+        _write(files, written)
+        settings = _defaults(root / "apps" / folder_of(name) / "config.py")
+        listed[0].write_text(_with_study(before[listed[0]], name))
+        listed[1].write_text(_with_settings(before[listed[1]], name, settings))
+    except BaseException:
+        for path, text in before.items():
+            path.write_text(text)
+        _remove(written, root)
+        raise
+    _tidy(written, root)
+    return written
+
+
+def make_package(name: str, folder: Path) -> list[Path]:
+    """Write a study as a package of its own into a new folder; return its files.
+
+    Raises
+    ------
+    ConfigError
+        Where the name cannot be had, or the folder is not empty. Nothing is written then.
+    """
+    check_name(name)
+    check_importable(name)
+    folder = folder.resolve()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder}: is not an empty folder; name a new one")
+    files = {}
+    for place, text in _template():
+        found = next((start for start in _PLACES if place.startswith(start)), None)
+        if found is not None:
+            there = _PLACES[found] + place.removeprefix(found)
+            files[folder / _named(there, name)] = _named(_outside(text), name)
+    written: list[Path] = []
+    try:
+        _write(files, written)
+        settings = _defaults(folder / folder_of(name) / "config.py")
+        app = folder / "pyproject.toml"
+        tables = _table("", _common_settings(name)) + "\n" + _table(name, settings)
+        app.write_text(app.read_text() + "\n" + tables)
+    except BaseException:
+        _remove(written, folder)
+        raise
+    _tidy(written, folder)
+    return written
+
+
+def _template() -> Iterable[tuple[str, str]]:
+    """Yield place and text of every file of the template."""
+    for path in sorted(TEMPLATE.rglob(f"*{SUFFIX}")):
+        yield path.relative_to(TEMPLATE).as_posix().removesuffix(SUFFIX), path.read_text()
+
+
+def _named(text: str, name: str) -> str:
+    """Return a text with the study's name in the place of the template's."""
+    names = {"my-study": name, "my_study": folder_of(name), "MyStudy": title_of(name)}
+    return re.sub("|".join(names), lambda found: names[found.group()], text)
+
+
+def _outside(text: str) -> str:
+    """Return a text as it is in a package of its own."""
+    for inside, outside in _MODULES.items():
+        text = text.replace(inside, outside)
+    return text
+
+
+def _write(files: Mapping[Path, str], written: list[Path]) -> None:
+    """Write files that are not there yet; ``written`` gets each that is begun."""
+    if there := [path for path in files if path.exists()]:
+        raise ConfigError(f"{there[0]}: is there already, and nothing is overwritten")
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            written.append(path)
+            file.write(text)
+
+
+def _remove(files: Iterable[Path], root: Path) -> None:
+    """Take back what was written of a study that could not be made."""
+    for path in files:
+        path.unlink(missing_ok=True)
+        for folder in path.parents:
+            if folder == root or not folder.is_dir() or any(folder.iterdir()):
+                break
+            folder.rmdir()
+
+
+def _defaults(path: Path) -> dict[str, Scalar]:
+    """Return all settings of a study and their defaults, from its ``config.py``."""
+    spec = importlib.util.spec_from_file_location("_trellis_new_config", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for it
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[spec.name]
+    own = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, StudyConfig) and hasattr(kind, "study")
+    ]
+    return own[0]().settings()
+
+
+def _with_study(text: str, name: str) -> str:
+    """Return ``apps/__init__.py`` with one study more."""
+    found = re.search(r"^STUDIES = \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ConfigError("apps/__init__.py: no STUDIES to enter the study in")
+    lines = [*found.group(1).splitlines(), f'    "{name}": "apps.{folder_of(name)}",']
+    listed = "\n".join(sorted(lines)) + "\n"
+    return text[: found.start(1)] + listed + text[found.end(1) :]
+
+
+def _with_settings(text: str, name: str, settings: Mapping[str, Scalar]) -> str:
+    """Return ``pyproject.toml`` with a table more, behind those of the other studies."""
+    last = text.rfind("[tool.flwr.app.config")
+    if last < 0:
+        raise ConfigError("pyproject.toml: no [tool.flwr.app.config] to enter the settings in")
+    end = text.find("\n[", last)
+    end = len(text) if end < 0 else end + 1
+    return text[:end] + _table(name, settings) + "\n" + text[end:]
+
+
+def _table(name: str, settings: Mapping[str, Scalar]) -> str:
+    """Return a table of the Flower app's settings; without a name that of all studies."""
+    rows = re.sub(r'^"([\w-]+)" =', r"\1 =", toml(settings), flags=re.MULTILINE)
+    return f"[tool.flwr.app.config{'.' if name else ''}{name}]\n{rows}"
+
+
+def _common_settings(name: str) -> dict[str, Any]:
+    """Return the settings of a Flower app that are of no study."""
+    from apps.common.runner import make_run_config
+
+    some = next(iter(apps.STUDIES))
+    known = {k: v for k, v in make_run_config(some).items() if not k.startswith(f"{some}.")}
+    return {**known, "study": name, "report": True}
+
+
+def _tidy(files: Iterable[Path], root: Path) -> None:
+    """Sort imports and wrap lines anew, as the name's length has it; where ruff is there."""
+    ruff = shutil.which("ruff", path=str(Path(sys.executable).parent)) or shutil.which("ruff")
+    code = [str(path) for path in files if path.suffix == ".py"]
+    if ruff is None:
+        return
+    for step in (
+        ["check", "--quiet", "--no-cache", "--select", "I", "--fix"],
+        ["format", "--quiet", "--no-cache"],
+    ):
+        subprocess.run([ruff, *step, *code], cwd=root, check=False, capture_output=True)
