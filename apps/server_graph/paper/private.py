@@ -26,7 +26,7 @@ from apps.pages.plots import curves
 from ..config import ServerGraphConfig
 from ..data import Samples, synthetic_table
 from ..losses import loss_by_name
-from ..personal import personal_model
+from ..owner.personal import personal_model
 from ..problem import minimiser
 from ..simulate import simulate
 from ..spending import settled, sound_epsilon
