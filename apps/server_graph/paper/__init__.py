@@ -7,10 +7,6 @@ from __future__ import annotations
 
 # Name of a figure -> module:function; read by `apps.experiments.figures`, so nothing heavy here.
 FIGURES: dict[str, str] = {
-    "table-db": "synthetic:table_db",
-    "fig2": "synthetic:figure_2",
-    "methods": "synthetic:methods",
-    "failures": "synthetic:failures",
     "private": "private:private",
     "break-even": "private:break_even",
     "speed": "speed:speed",

@@ -31,7 +31,7 @@ from ..problem import minimiser
 from ..simulate import simulate
 from ..spending import settled, sound_epsilon
 from ..truth import distances
-from .synthetic import decibel
+from .setting import decibel
 
 Vector = NDArray[np.float64]
 Settings = Mapping[str, Any]
