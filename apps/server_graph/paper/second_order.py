@@ -43,16 +43,15 @@ def disagreement(weights: Array, sigma: float, size: int) -> float:
 
 def shift(config: ServerGraphConfig, seed: int, truth: Array, spread: Array) -> tuple[Array, float]:
     """Return b (M,) for the logistic loss, given the s_p (P,) and w^o, and H's least eigenvalue."""
-    curvature: Array = np.zeros((truth.size, truth.size))
+    curvature = np.diag(np.full(truth.size, config.ridge))
     pull = np.zeros(truth.size)
     for k in range(config.clients):
         table = synthetic_table(config, seed, k)
         home = k * config.servers // config.clients
         share = np.full(len(table.y), 1.0 / (config.clients * len(table.y)))
-        curvature = curvature + Logistic().hessian(truth, table.X, table.y, share)
+        curvature += Logistic().hessian(truth, table.X, table.y, share)
         p = expit(table.X @ truth)
         third = p * (1.0 - p) * (1.0 - 2.0 * p) * np.sum(table.X**2, axis=1)
-        pull += spread[home] * ((share * third) @ table.X)
-    curvature = curvature + config.ridge * np.eye(truth.size)
+        pull += float(spread[home]) * ((share * third) @ table.X)
     found: Array = np.linalg.solve(curvature, -0.5 * pull)
     return found, float(np.linalg.eigvalsh(curvature)[0])

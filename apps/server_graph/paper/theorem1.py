@@ -128,7 +128,7 @@ def _write(making: Making, steps: list[float], found: Mapping[str, Mapping[str, 
         points = {}
         if "predicted" in kinds:
             floor = [decibel(value) for value in kinds["predicted"].mean(axis=0)]
-            points = {"hybrid's floor by the second order": (steps, floor)}
+            points = {"predicted for hybrid": (steps, floor)}
         plot = curves(
             steps,
             lines,
@@ -171,7 +171,7 @@ def _scales(claim: str, words: str, fit: tuple[float, float], due: float, seeds:
 
 
 def _iid(logistic: tuple[float, float], quadratic: tuple[float, float], seeds: int) -> Finding:
-    """Judge the 1 / mu: in the flat logistic loss noise is forgotten slowly, so that fit is wide."""
+    """Judge the 1 / mu; the flat logistic loss forgets noise slowly, so its fit is wide."""
     words = (
         f"what iid noise adds to the centroid goes as mu^{exponent(quadratic)} for the quadratic "
         f"and as mu^{exponent(logistic)} for the logistic loss"
