@@ -53,5 +53,5 @@ def shift(config: ServerGraphConfig, seed: int, truth: Array, spread: Array) -> 
         p = expit(table.X @ truth)
         third = p * (1.0 - p) * (1.0 - 2.0 * p) * np.sum(table.X**2, axis=1)
         pull += float(spread[home]) * ((share * third) @ table.X)
-    found: Array = np.linalg.solve(curvature, -0.5 * pull)
+    found = np.asarray(np.linalg.solve(curvature, -0.5 * pull), dtype=np.float64)
     return found, float(np.linalg.eigvalsh(curvature)[0])
