@@ -92,7 +92,7 @@ def failures(making: Making) -> list[Finding]:
         name = f"{how}, {'lost' if kind == 'lost' else 'never there'}"
         lines[name], bands[name] = curve([run.msd for run in found["hybrid", f"{how} {kind}"]])
     x = np.arange(1, making["rounds"] + 1)
-    plot = curves(x, lines, y_label=MSD, title="Hybrid noise, servers stop", bands=bands)
+    plot = curves(x, lines, y_label=MSD, bands=bands)  # a title would be under the mark's words
     making.plot(mark(plot, making["lost-from"], text=f"{making['lost']} servers lost"))
     apart = max(abs(row["difference"]) for row in rows)
     words = (
