@@ -281,8 +281,9 @@ def without_noise(w: Array, told: Array, letters: Mapping[int, Array], weights: 
 
 def _where(config: ServerGraphConfig) -> str:
     own = config.clients // config.servers
+    asked = min(config.sample or own, own)
     return (
-        f"{config.method}, M = {config.features}, {min(config.sample or own, own)} clients asked "
+        f"{config.method}, M = {config.features}, {asked} client{'s' if asked > 1 else ''} asked "
         f"per server, B = {config.clip:g}, step {config.step:g}"
     )
 
