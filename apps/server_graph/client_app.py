@@ -231,6 +231,7 @@ def own_model(message: Message, context: Context) -> Personal:
     # Late: no other message needs these.
     from apps.common.evaluation.measures import THIS
 
+    from .owner.personal import personal_model
     from .owner.result import (
         SHARED,
         description,
@@ -239,7 +240,6 @@ def own_model(message: Message, context: Context) -> Personal:
         in_words,
         raw_model,
     )
-    from .personal import personal_model
 
     run, client = _memory.run(context), _memory.client(context).standardised(message)
     config, loss, samples = run.config, client.loss, client.samples

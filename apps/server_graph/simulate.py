@@ -55,6 +55,7 @@ class Simulation:
     models : (P, M)
     truth : (M,) the minimiser over the clients of the last round
     topology : the servers' graph
+    centroids : (T, M) mean of the models of the servers that are up
     epsilon : what the client that spent most has spent, with noise in sums; else 0
     """
 
@@ -64,6 +65,7 @@ class Simulation:
     models: Array
     truth: Array
     topology: Topology
+    centroids: Array
     epsilon: float = 0.0
 
 
@@ -98,6 +100,7 @@ def simulate(
     strategy.clients = data.clients(strategy.servers.topology.servers)
     strategy.begin(strategy.clients)
     found, known = np.empty((3, last)), dict[bytes, Array]()
+    centroids = np.empty((last, strategy.models.shape[1]))
     learn = partial(_noisy_round, shares) if isinstance(strategy, NoisySums) else _open_round
 
     def truth(server_round: int) -> Array:
@@ -110,10 +113,12 @@ def simulate(
 
     for i in range(1, last + 1):
         row = learn(config, data, strategy, i)
-        row |= distances(strategy.models[strategy.up(i)], truth(i))
+        up = strategy.models[strategy.up(i)]
+        centroids[i - 1] = up.mean(axis=0)
+        row |= distances(up, truth(i))
         found[:, i - 1] = row["msd"], row["msd-servers"], row["disagreement"]
     models = strategy.result if isinstance(strategy, NoisySums) else strategy.models
-    end = models, truth(max(last, 1)), strategy.servers.topology
+    end = models, truth(max(last, 1)), strategy.servers.topology, centroids
     return Simulation(found[0], found[1], found[2], *end, row.get("epsilon", 0.0) if last else 0.0)
 
 
@@ -225,6 +230,7 @@ class _Federation:
         for k, n in enumerate(self._counts):
             table = synthetic_table(config, seed, k)
             self.X[k, :n], self.y[k, :n] = table.X, table.y
+        self._drawn = not all(takes_all(n, config.batch) for n in self._counts)
         self._rows: dict[tuple[int, bytes], Rows] = {}
 
     def taken(
@@ -255,9 +261,12 @@ class _Federation:
 
     def rows(self, server_round: int, chosen: NDArray[np.intp]) -> Rows:
         """Return the rows (E, C, b) of the clients' batches; -1 fills up."""
-        key = server_round, chosen.tobytes()  # for the next method on the same data
+        config, most = self._config, max(self._counts)
+        # Kept for the next method on the same data; where nothing is drawn rounds are alike.
+        key = server_round if self._drawn else 0, chosen.tobytes()
+        if not self._drawn and key not in self._rows:
+            self._rows.clear()
         if key not in self._rows:
-            config, most = self._config, max(self._counts)
             width = min(config.batch or most, most)
             rows = np.full((config.local_steps, chosen.size, width), -1, dtype=np.int64)
             for place, k in enumerate(chosen.tolist()):

@@ -20,7 +20,7 @@ from apps.common.own_data.units import learned_in_own_units
 from apps.common.private.personal import Personal
 from apps.server_graph.data import Samples
 from apps.server_graph.losses import LeastSquares, Logistic, Loss, loss_by_name, start
-from apps.server_graph.personal import pulled
+from apps.server_graph.owner.personal import pulled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

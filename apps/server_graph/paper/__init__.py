@@ -1,18 +1,6 @@
-"""The paper's experiments, by one command each: ``trellis paper server-graph [FIGURE ...]``.
+"""The paper's claims, by one command each: ``trellis paper server-graph [FIGURE ...]``.
 
-The paper's setting is in `synthetic`; `speed` takes real runs apart.
+A figure is a TOML of this folder. `setting` has the paper's setting and what figures share;
+`synthetic` its Fig. 2, `theorem1`, `lemma1`, `theorem2`, `cancellation` and `local_steps` what it
+says in words, `second_order` what theory says instead; `methods`, `private` and `speed` are ours.
 """
-
-from __future__ import annotations
-
-# Name of a figure -> module:function; read by `apps.experiments.figures`, so nothing heavy here.
-FIGURES: dict[str, str] = {
-    "table-db": "synthetic:table_db",
-    "fig2": "synthetic:figure_2",
-    "methods": "synthetic:methods",
-    "failures": "synthetic:failures",
-    "private": "private:private",
-    "break-even": "private:break_even",
-    "speed": "speed:speed",
-}
-ON_REQUEST: dict[str, str] = {}

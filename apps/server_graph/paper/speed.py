@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from apps.common.runner import run as run_study
 from apps.common.threads import one_blas_thread
-from apps.experiments.sweep import write_rows
+from apps.experiments.finding import Finding
+from apps.experiments.making import Making
 from privacy.secagg.protocol import Member
 from privacy.secagg.server import ServerRound, Session
 from privacy.servers.masks import ServerMasks
@@ -27,8 +24,6 @@ from ..config import ServerGraphConfig
 
 # Timers around the functions of each piece; a piece inside another counts once, as itself. What is
 # left of the rounds' time is the message API: records, copies, the in-process engine, checks.
-SETTING: dict[str, Any] = {"clients": 500, "servers": 10, "sample": 10, "method": "masked"}
-CASES = {"off": 500, "on": 50}  # secure aggregation of clients' updates: rounds
 REST = "Flower records and engine"
 PIECES: dict[str, list[tuple[Any, str]]] = {
     "clients' arithmetic": [
@@ -93,9 +88,9 @@ def stopwatch() -> Iterator[Stopwatch]:
             setattr(owner, name, kept)
 
 
-def shares(secure: str, rounds: int, seed: int = 1) -> dict[str, float]:
+def shares(setting: Mapping[str, Any], secure: str, rounds: int, seed: int = 1) -> dict[str, float]:
     """Return seconds by piece of a run's rounds, enrolment not counted, and ``total``."""
-    settings = {**SETTING, "secure-aggregation": secure, "rounds": rounds}
+    settings = {**setting, "method": "masked", "secure-aggregation": secure, "rounds": rounds}
     with one_blas_thread(), stopwatch() as watch:
         result = run_study(ServerGraphConfig.study, settings, seed=seed)
     total = sum(row["seconds"] for row in result.metrics)
@@ -103,19 +98,22 @@ def shares(secure: str, rounds: int, seed: int = 1) -> dict[str, float]:
     return {REST: rest, **watch.seconds, "total": total}
 
 
-def speed(out: Path, console: Console) -> None:
-    """Write rounds a second and the shares of the time, of the paper's setting with 500 clients."""
+def speed(making: Making) -> list[Finding]:
+    """Write rounds a second and the shares of the time, of the paper's setting with 500 clients.
+
+    In this process, one run after the other: others would be in each other's way.
+    """
     log = logging.getLogger("trellis")
     level = log.level
     log.setLevel(logging.ERROR)
+    setting = {name: making[name] for name in ("clients", "servers", "sample")}
     rows: list[dict[str, Any]] = []
-    table = Table(title="500 clients, 10 servers, 100 updates a round, masked, in-process engine")
-    for column in ("secure aggregation", "rounds", "rounds/s", REST, *PIECES):
-        table.add_column(column)
     try:
-        shares("on", 1)  # whatever is loaded late
-        for secure, rounds in CASES.items():
-            found = shares(secure, rounds)
+        shares(setting, "on", 1)  # whatever is loaded late
+        for secure, rounds in (("off", making["rounds-open"]), ("on", making["rounds-masked"])):
+            doing = f"speed: {rounds} rounds, secure aggregation {secure}"
+            with making.console.status(doing):
+                found = shares(setting, secure, rounds)
             total = found.pop("total")
             row = {
                 "secure-aggregation": secure,
@@ -123,9 +121,7 @@ def speed(out: Path, console: Console) -> None:
                 "rounds-a-second": rounds / total,
             }
             rows.append(row | {f"share, {piece}": s / total for piece, s in found.items()})
-            cells = [f"{seconds / total:.1%}" for seconds in found.values()]
-            table.add_row(secure, str(rounds), f"{rounds / total:.1f}", *cells)
     finally:
         log.setLevel(level)
-    console.print(table)
-    write_rows(out / "speed.csv", rows, console)
+    making.table(rows, show="shares of the time of a run, masked between servers")
+    return []

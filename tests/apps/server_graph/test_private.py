@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from apps.server_graph.config import DEFAULT_CLIP, ServerGraphConfig
 from apps.server_graph.forecast import forecast
 from apps.server_graph.losses import LeastSquares, Logistic
-from apps.server_graph.personal import PULLS, personal_model, pulled
+from apps.server_graph.owner.personal import PULLS, personal_model, pulled
 from apps.server_graph.private import (
     SCORE_RELEASES,
     Rates,

@@ -6,18 +6,10 @@ import csv
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from apps.server_graph.config import ServerGraphConfig
 from apps.server_graph.paper import private as figures
 from apps.server_graph.truth import distances
-
-
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(figures, "SEEDS", range(1, 3))
-    monkeypatch.setattr(figures, "NEW_SAMPLES", 200)
-    monkeypatch.setattr(figures, "on_all_cores", lambda job, seeds, *_: [job(s) for s in seeds])
+from tests.apps.experiments.making import make
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -26,22 +18,18 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_settings_of_the_file_are_those_of_the_table():
-    with Path(figures.__file__).with_name("private.toml").open("rb") as file:
+    with Path(figures.__file__).with_name("settings-private.toml").open("rb") as file:
         told = tomllib.load(file)["server-graph"]
     config = ServerGraphConfig.from_settings({**figures.BASE, **told})
     case = figures.CASES[figures.OWN_OF]
     assert config == ServerGraphConfig.from_settings({**figures.BASE, **case})
 
 
-def test_the_table_has_every_case_and_nobody_spends_more_than_was_set(
-    small, monkeypatch, tmp_path, console
-):
-    cases = {name: {**case, "rounds": 20} for name, case in figures.CASES.items()}
-    monkeypatch.setattr(figures, "CASES", cases)
-    figures.private(tmp_path, console)
+def test_the_table_has_every_case_and_nobody_spends_more_than_was_set(tmp_path, console):
+    make("server-graph", "private", tmp_path, console, seeds=2, **{"share-of-rounds": 0.4})
     rows = {row["case"]: row for row in read(tmp_path / "private.csv")}
     assert set(rows) == {figures.ALONE, figures.OWN, *figures.CASES}
-    for name, case in cases.items():
+    for name, case in figures.CASES.items():
         if "epsilon" in case and "sigma" not in case:
             assert 0.8 * case["epsilon"] < float(rows[name]["epsilon"]) <= case["epsilon"]
         assert float(rows[name]["accuracy"]) > 0.8
@@ -60,16 +48,14 @@ def test_the_private_model_is_near_the_minimiser_and_alone_is_not():
         assert figures.decibel(figures.alone(config, seed, run.truth)["power"]) > -8.0
 
 
-def test_break_even_tells_from_how_many_clients_on(small, monkeypatch, tmp_path, console):
-    monkeypatch.setattr(figures, "SIZES", (5, 20))
-    monkeypatch.setattr(figures, "COUNTS", (20,))
-    monkeypatch.setattr(figures, "EPSILONS", (0.01, 10.0))
-    figures.break_even(tmp_path, console)
+def test_break_even_tells_from_how_many_clients_on(tmp_path, console):
+    small = {"samples": [20], "clients": [5, 20], "epsilons": [0.01, 10.0]}
+    (finding,) = make("server-graph", "break-even", tmp_path, console, seeds=2, **small)
+    assert "epsilon 0.01: from more than 20; 20 samples per client, epsilon 10: from 5" in (
+        finding.found
+    )
     rows = read(tmp_path / "break-even.csv")
     assert len(rows) == 2 * 3
-    assert {row["budget"] for row in rows} == {"0.01", "10.0", "alone"}
+    assert {row["budget"] for row in rows} == {"0.01", "10.0", "nan"}
+    assert {row["who"] for row in rows if row["budget"] == "nan"} == {"alone"}
     assert (tmp_path / "break-even-20.png").is_file()
-    cells = {(20, int(r["clients"]), 0.0 if r["budget"] == "alone" else float(r["budget"])):
-             {"msd": float(r["msd"])} for r in rows}  # fmt: skip
-    assert figures._smallest(cells, 20, 10.0, "msd") == "5"
-    assert figures._smallest(cells, 20, 0.01, "msd") == "more than 20"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .losses import Loss
+from ..losses import Loss
 
 Array = NDArray[np.float64]
 
