@@ -1,0 +1,185 @@
+"""What the methods cost in energy, and what the server learns of the data (Table 3).
+
+Joules are read from the machine's own counters (RAPL, as CodeCarbon does) where they can be read,
+of all processes together; otherwise seconds of CPU stand in for them, and the table says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from apps.experiments.finding import Finding
+from apps.experiments.making import Making
+from apps.pages.figure import PALETTE, style
+
+from .clock import CLIENTS, METHODS, Clocked, clocked
+from .listening import quiet, recovery_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COUNTERS = Path("/sys/class/powercap")
+
+
+class Spent(NamedTuple):
+    """What a method took, and joules where there are counters."""
+
+    cost: Clocked
+    joules: float
+
+
+class Counters:
+    """The energy counters of the machine's processors; none where they cannot be read."""
+
+    def __init__(self, folder: Path = COUNTERS) -> None:
+        self.files = []
+        # One counter a processor; those with two numbers are parts of one.
+        for package in sorted(folder.glob("intel-rapl:*")):
+            if package.name.count(":") == 1 and _readable(package / "energy_uj"):
+                self.files.append(package)
+
+    def read(self) -> list[int]:
+        """Return every counter, in microjoules."""
+        return [int((package / "energy_uj").read_text()) for package in self.files]
+
+    def joules_since(self, before: Sequence[int]) -> float:
+        """Return the joules since a reading, a counter's turning over included; NaN of none."""
+        if not self.files:
+            return np.nan
+        total = 0
+        for package, then, now in zip(self.files, before, self.read(), strict=True):
+            whole = int((package / "max_energy_range_uj").read_text())
+            total += now - then if now >= then else now - then + whole
+        return total / 1e6
+
+
+def _readable(path: Path) -> bool:
+    try:
+        int(path.read_text())
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def table_3(making: Making) -> list[Finding]:
+    """Write what the methods cost, what raw data they send, and what the server can recover."""
+    p, n = making["variables"], making["samples"]
+    numbers = {"variables": p, "samples": n, "blocks": making["blocks"]}
+    numbers |= {"rounds": 1000, "tolerance": making["tolerance"], "most": making["clime-seconds"]}
+    # One after the other: counters know nothing of processes.
+    spent = {
+        name: making.on_all_cores(partial(_spent, **numbers), [name], f"table3, {name}")[0]
+        for name in METHODS
+    }
+    overheard = partial(_recovered, variables=p, blocks=making["blocks"], samples=n)
+    errors = making.on_all_cores(overheard, list(making.seeds), "table3, recovery")
+    matrix = 8.0 * CLIENTS * p * (p - 1) / 2
+    measured = not np.isnan(spent["FEDJEM"].joules)
+    unit = "joules" if measured else "CPU seconds (no energy counter here)"
+    rows: list[dict[str, Any]] = []
+    for name, found in spent.items():
+        rows.append(
+            {"method": name, "paper-joules": _PRINTED[name], "joules": found.joules}
+            | {"cpu-seconds": found.cost.in_all, "rounds": found.cost.rounds}
+            | {"raw-bytes": 8.0 * CLIENTS * n * p if name == "JGL" else 0.0}
+            | {"recoverable-bytes-of-S": matrix if name in ("FEDJEM", "JGL") else np.nan}
+            | {"bytes-sent": found.cost.sent, "note": found.cost.note}
+        )
+    rows[0]["recovery-error"] = max(errors)
+    making.table(rows, show=f"Table 3, p = {p}, n = {n}, {CLIENTS} clients; energy in {unit}")
+    energy = {name: f.joules if measured else f.cost.in_all for name, f in spent.items()}
+    names = [f"{name}\n{f.cost.note}".strip() for name, f in spent.items()]
+    making.plot(_bars(names, list(energy.values()), "joules" if measured else "seconds of CPU"))
+    return [
+        _order(energy, {k: f.cost.note for k, f in spent.items()}, unit),
+        _danger(errors, matrix, rows[0]["bytes-sent"], len(making.seeds)),
+        _raw(rows[1]["raw-bytes"], p, n),
+    ]
+
+
+# Printed in Table 3; CLIME's is a lower bound.
+_PRINTED = {"FEDJEM": 738.09, "JGL": 1801.59, "GLasso": 11966.27, "CLIME": 40000.0}
+_PRINTED_MEGABYTES = 18.397
+
+
+def _spent(name: str, most: float, **numbers: Any) -> Spent:
+    counters = Counters()
+    before = counters.read()
+    cost = clocked(name, **numbers, most=most if name == "CLIME" else 0.0)
+    return Spent(cost, counters.joules_since(before))
+
+
+def _recovered(seed: int, variables: int, blocks: int, samples: int) -> float:
+    """Return the largest error of a client's S that the server recovers from one message."""
+    settings = {"variables": variables, "blocks": blocks, "samples": str(samples)}
+    plain = {"rounds": 2, "tolerance": 1e-3, "screening": False, "acceleration": "off"}
+    with quiet():
+        return recovery_error({**settings, **plain}, seed=seed)
+
+
+def _order(energy: dict[str, float], notes: dict[str, str], unit: str) -> Finding:
+    """Hold the order of the methods' energy against the paper's."""
+    words = ", ".join(f"{k} {notes[k] or format(v, '.3g')}" for k, v in energy.items())
+    found = f"{words}; in {unit}"
+    # What did not end took more than what did.
+    values = [np.inf if notes[name] else energy[name] for name in METHODS]
+    least = values[0] < min(values[1:])
+    if least and values == sorted(values):
+        return Finding("table3-energy", found, "reproduced")
+    cheaper = [name for name, value in zip(METHODS, values, strict=True) if value < values[0]]
+    if not cheaper:
+        return Finding("table3-energy", found, "partly", "the others come in another order")
+    why = (
+        f"{' and '.join(cheaper)} take less: FEDJEM does the same steps, and Kendall's matrix is "
+        "dearer than Pearson's"
+    )
+    return Finding("table3-energy", found, "refuted", why)
+
+
+def _danger(errors: Sequence[float], matrix: float, sent: float, seeds: int) -> Finding:
+    """See whether the server knows the clients' correlations from one message each."""
+    worst = max(errors)
+    found = (
+        f"from one message a client the server recovers its correlation matrix to {worst:.0e}, "
+        f"{matrix / 1e6:.3g} MB of three clients; {sent / 1e6:.3g} MB are sent in all"
+    )
+    if worst > 1e-3:
+        return Finding("table3-danger", found, "reproduced", seeds=seeds)
+    why = "no raw row is sent, but every correlation of the data is known to the server exactly"
+    return Finding("table3-danger", found, "refuted", why, seeds)
+
+
+def _raw(raw: float, p: int, n: int) -> Finding:
+    """Hold the bytes of the raw data against the paper's."""
+    each = _PRINTED_MEGABYTES * 1e6 / (CLIENTS * n * p)
+    found = (
+        f"{raw / 1e6:.3f} MB of raw data are sent for JGL ({CLIENTS} x {n} x {p} numbers of 8 "
+        f"bytes); 18.397 MB would be {each:.0f} bytes a number"
+    )
+    if abs(raw / 1e6 / _PRINTED_MEGABYTES - 1.0) < 0.1:
+        return Finding("table3-jgl", found, "reproduced")
+    why = "JGL does send all raw data, but they are not that many bytes in any common format"
+    return Finding("table3-jgl", found, "partly", why)
+
+
+@style()
+def _bars(names: Sequence[str], values: Sequence[float], label: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.8, 2.9))
+    axes = figure.add_subplot()
+    places = range(len(names))
+    axes.bar(places, np.nan_to_num(values), color=PALETTE[0], width=0.6, label="ours")
+    axes.set_xticks(places, names)
+    axes.set_yscale("log")
+    axes.set_ylabel(label)
+    theirs = axes.twinx()
+    theirs.scatter(places, list(_PRINTED.values()), marker="x", color=PALETTE[1], label="paper")
+    theirs.set_yscale("log")
+    theirs.set_ylabel("joules in the paper (crosses; CLIME: more)")
+    return figure
