@@ -55,16 +55,19 @@ class Scans:
     dropped: list[str]
     share: dict[str, float]
     people: list[NDArray[np.float64]]
-    source: tuple[str, str]
+    source: tuple[str, str, int]
 
 
-def read_scans(name: str, key: str) -> Scans:
-    """Return the series of one ABIDE file, a client for every value of ``key`` (dx or site)."""
+def read_scans(name: str, key: str, most: int = 0) -> Scans:
+    """Return the series of one ABIDE file, a client for every value of ``key`` (dx or site).
+
+    Of ``most`` rows a person where that is not 0, for a quick look.
+    """
     with np.load(dataset("ABIDE") / name) as file:
         series, offsets, labels = file["ts"].astype(np.float64), file["offsets"], file[key]
         width = series.shape[1]
         names = [str(r) for r in file["roi"]] if "roi" in file else region_numbers(width)
-    people = [series[a:b] for a, b in itertools.pairwise(offsets)]
+    people = [series[a:b][: most or None] for a, b in itertools.pairwise(offsets)]
     kept = np.all([np.ptp(person, axis=0) > 0.0 for person in people], axis=0)
     clients: dict[str, list[NDArray[np.float64]]] = {}
     for person, label in zip(people, labels, strict=True):
@@ -83,7 +86,7 @@ def read_scans(name: str, key: str) -> Scans:
         [n for n, keep in zip(names, kept, strict=True) if not keep],
         share,
         [person for own in clients.values() for person in own],
-        (name, key),
+        (name, key, most),
     )
 
 
@@ -153,7 +156,7 @@ def chosen_path(
     return Chosen(path, chosen, *lambdas), rows
 
 
-def _path(item: tuple[tuple[str, str], tuple[tuple[str, Any], ...]]) -> RunResult:
+def _path(item: tuple[tuple[str, str, int], tuple[tuple[str, Any], ...]]) -> RunResult:
     """Return what the criterion and the figures need of a run along a path."""
     source, settings = item
     scans = read_scans(*source)
@@ -193,7 +196,7 @@ def abide(making: Making) -> list[Finding]:
 
 def figure_9(making: Making) -> list[Finding]:
     """Write the brain graphs of people with autism and of controls, and where they differ."""
-    scans = read_scans("abide_aal116.npz", "dx")
+    scans = read_scans("abide_aal116.npz", "dx", making["most-rows"])
     places, lobes = places_and_lobes(scans.kept)
     say(scans, making.console)
     shared = {"tolerance": making["tolerance"], "gamma": EBIC_GAMMA}
@@ -229,7 +232,7 @@ def figure_9(making: Making) -> list[Finding]:
     making.table(held, "held", show=title)
     rng = generator(1, "dealt")
     orders = [rng.permutation(len(scans.people)) for _ in range(making["deals"])]
-    items = [(order, tuple(sorted(settings.items()))) for order in orders]
+    items = [(scans.source, order, tuple(sorted(settings.items()))) for order in orders]
     dealt = making.on_all_cores(_dealt, items, "persons dealt at random")
     own = int(np.sum(graphs[:, *np.triu_indices(len(common), 1)].sum(axis=0) == 1))
     making.table(
@@ -277,10 +280,12 @@ def _differences(own: int, dealt: Sequence[int]) -> Finding:
     return Finding("fig9-differences", found, "partly", why)
 
 
-def _dealt(item: tuple[NDArray[np.intp], tuple[tuple[str, Any], ...]]) -> int:
+def _dealt(
+    item: tuple[tuple[str, str, int], NDArray[np.intp], tuple[tuple[str, Any], ...]],
+) -> int:
     """Return the edges of one group only, where persons are dealt into two at random."""
-    order, settings = item
-    scans = read_scans("abide_aal116.npz", "dx")
+    source, order, settings = item
+    scans = read_scans(*source)
     half = len(order) // 2
     tables = {
         name: np.vstack([scans.people[k] for k in part])

@@ -13,7 +13,7 @@ from .real_data import EBIC_GAMMA, chosen_path, read_scans, say
 
 def abide_sites(making: Making) -> list[Finding]:
     """Write the joint graphs of ten sites as clients, and how many sites share each edge."""
-    scans = read_scans("abide_cc200.npz", "site")
+    scans = read_scans("abide_cc200.npz", "site", making["most-rows"])
     say(scans, making.console)
     names = ("lambda1", "lambda2", "tolerance")
     settings = {name: making[name] for name in names} | {"path": making["points"]}
