@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ class ListeningClientApp(StudyClientApp):
     """The clients' app, and what the server may write down: every order and every reply.
 
     By round: ``seconds`` of all clients together, ``nonzero`` shares of the first one's numbers
-    (down, up), and the seconds that ``listening`` itself took.
+    (down, up), the ``memory`` of the process in bytes, and the seconds that ``listening`` took.
     """
 
     def __init__(self) -> None:
@@ -55,6 +56,7 @@ class ListeningClientApp(StudyClientApp):
         self.seconds: dict[int, float] = {}
         self.listening: dict[int, float] = {}
         self.nonzero: dict[int, tuple[float, float]] = {}
+        self.memory: dict[int, float] = {}
         self.heard: tuple[int, RecordDict, RecordDict] | None = None
 
     def __call__(self, message: Message, context: Context) -> Message:
@@ -69,8 +71,18 @@ class ListeningClientApp(StudyClientApp):
             begin = time.perf_counter()
             if number not in self.nonzero:
                 self.nonzero[number] = _nonzero(message.content, reply.content)
+                self.memory[number] = _resident()
             self.listening[number] = self.listening.get(number, 0.0) + time.perf_counter() - begin
         return reply
+
+
+def _resident() -> float:
+    """Return the memory of this process, in bytes; NaN where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return np.nan
+    return float(pages * resource.getpagesize())
 
 
 def _nonzero(asked: RecordDict, answered: RecordDict) -> tuple[float, float]:

@@ -22,7 +22,6 @@ from .areas import band
 from .printed import algorithm_1
 
 Array = NDArray[np.float64]
-EPSILON = 1e-3  # of line 10; the paper prints none
 NEAR = 1e-4  # certified distance from the minimum that counts as solved
 LAMBDA1, LAMBDA2 = 0.1, 0.05
 _LABEL = "rho, in units of the number of samples"
@@ -32,7 +31,9 @@ def figure_rho(making: Making) -> list[Finding]:
     """Write rounds, gaps and graphs over rho, as Algorithm 1 stops and where it is solved."""
     values = [float(rho) for rho in making["rhos"]]
     items = [(rho, seed) for rho in values for seed in making.seeds]
-    work = partial(_run, variables=making["variables"], rounds=making["rounds"])
+    work = partial(
+        _run, variables=making["variables"], rounds=making["rounds"], epsilon=making["epsilon"]
+    )
     found = dict(zip(items, making.on_all_cores(work, items), strict=True))
     names = list(found[items[0]])
     by_name = {
@@ -57,12 +58,12 @@ def figure_rho(making: Making) -> list[Finding]:
     return [
         _faster(values, by_name, most, seeds),
         _worse(values, by_name, seeds),
-        _stops(values, by_name, seeds),
+        _stops(values, by_name, making["epsilon"], seeds),
         _converges(values, by_name, most, seeds),
     ]
 
 
-def _run(item: tuple[float, int], variables: int, rounds: int) -> dict[str, float]:
+def _run(item: tuple[float, int], variables: int, rounds: int, epsilon: float) -> dict[str, float]:
     """Run Algorithm 1 until it has stopped and is solved, or the rounds are used up."""
     rho, seed = item
     config = JointPrecisionConfig(variables=variables)
@@ -86,7 +87,7 @@ def _run(item: tuple[float, int], variables: int, rounds: int) -> dict[str, floa
         ]
         quality = float(np.mean(graphs))
         last = number == rounds
-        if np.isnan(found["MCC at stop"]) and (step.change < EPSILON or last):
+        if np.isnan(found["MCC at stop"]) and (step.change < epsilon or last):
             gap = step.gap if np.isfinite(step.gap) else np.nan
             found |= {"rounds to stop": number, "gap at stop": gap, "MCC at stop": quality}
         found |= {"MCC at the end": quality, "gap at the end": step.gap}
@@ -124,10 +125,10 @@ def _faster(values: Sequence[float], found: dict[str, Array], most: int, seeds: 
     """See whether a large rho needs fewer rounds, to stop and to be solved."""
     stop, solve = (found[name].mean(axis=0) for name in ("rounds to stop", "rounds to solve"))
     best = int(np.argmin(solve))
-    more = f"more than {most}" if solve[-1] >= most else f"{solve[-1]:.0f}"
+    more, then = (f"more than {most}" if n >= most else f"{n:.0f}" for n in (solve[-1], stop[-1]))
     words = (
         f"solved to {NEAR:g} in {solve[best]:.0f} rounds at rho = {values[best]:g} n, in {more} at "
-        f"{values[-1]:g} n; line 10 stops there after {stop[-1]:.0f} rounds"
+        f"{values[-1]:g} n; line 10 stops there after {then} rounds"
     )
     if np.all(np.diff(solve) <= 0.0):
         return Finding("rho-faster", words, "reproduced", seeds=seeds)
@@ -157,14 +158,14 @@ def _worse(values: Sequence[float], found: dict[str, Array], seeds: int) -> Find
     return Finding("rho-worse", words, "refuted", "graphs are as good with a large rho", seeds)
 
 
-def _stops(values: Sequence[float], found: dict[str, Array], seeds: int) -> Finding:
+def _stops(values: Sequence[float], found: dict[str, Array], epsilon: float, seeds: int) -> Finding:
     """See how far from the minimum line 10 stops."""
     gaps = np.nan_to_num(found["gap at stop"], nan=np.inf).max(axis=0)
     worst = int(np.argmax(gaps))
     far = [rho for rho, gap in zip(values, gaps, strict=True) if gap > 100.0 * NEAR]
     size = f"{gaps[worst]:.2g}" if np.isfinite(gaps[worst]) else "infinite (Psi is not positive)"
     words = (
-        f"with epsilon = {EPSILON:g} it stops within {gaps.min():.1e} of the minimum at best; the "
+        f"with epsilon = {epsilon:g} it stops within {gaps.min():.1e} of the minimum at best; the "
         f"largest distance is {size}, at rho = {values[worst]:g} n"
     )
     if not far:

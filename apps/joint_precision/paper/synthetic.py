@@ -139,7 +139,13 @@ def table_privacy(making: Making) -> list[Finding]:
         config = JointPrecisionConfig.from_settings(_private(making, n, epsilon))
         row["forecast"] = forecast(config, 54, [n])
         rows.append(row)
-    making.table(rows, show="Area under the ROC curve with sound privacy, p = 54, group, Kendall")
+    making.table(rows)
+    names = ("samples", "epsilon", *(k for k in rows[0] if k.startswith("with")))
+    shown = [{k: row[k] for k in names if "spread" not in k} for row in rows]
+    title = "Area under the ROC curve with sound privacy, p = 54, group, Kendall"
+    making.table(shown, "means", show=title)
+    for row in rows:
+        making.console.print(row["forecast"], soft_wrap=True)
     sizes = [row["samples"] for row in rows]
     plot = curves(
         sizes,

@@ -34,7 +34,7 @@ def equations(making: Making) -> list[Finding]:
     work = partial(_measured, variables=making["variables"], samples=making["samples"])
     found = making.on_all_cores(work, list(making.seeds))
     rows = [{"seed": seed, **numbers} for seed, numbers in zip(making.seeds, found, strict=True)]
-    making.table(rows, show="The equations, one row a seed")
+    making.table(rows)
     worst = {name: max(row[name] for row in found) for name in found[0]}
     least = {name: min(row[name] for row in found) for name in found[0]}
     return _judged(worst, least, len(making.seeds))
@@ -138,8 +138,10 @@ def _generator(variables: int, seed: int) -> dict[str, float]:
     a, b = np.triu_indices(variables, 1)
     inside, none = (partials[a, b][mask[a, b]] for mask in (edge, same & ~edge))
     return {
-        "(23) no edge": float(none.mean()) if none.size else 0.0,
-        "(23) edge": float(inside.mean()),
+        "(23) no edge, mean": float(np.mean(none)) if none.size else 0.0,
+        "(23) no edge, largest": float(np.max(none, initial=0.0)),
+        "(23) edge, mean": float(np.mean(inside)),
+        "(23) edge, smallest": float(np.min(inside)),
     }
 
 
@@ -160,7 +162,10 @@ def _overheard(
     few = {**settings, "variables": 12, "samples": "400", **plain}
     theirs, own = recovered(few, seed)
     n = 400
-    counts = [np.rint(np.arcsin(m) * 2.0 / np.pi * n * (n - 1) / 2.0) for m in (theirs, own)]
+    counts = [
+        np.rint(np.arcsin(np.clip(m, -1.0, 1.0)) * 2.0 / np.pi * n * (n - 1) / 2.0)
+        for m in (theirs, own)
+    ]
     upper = np.triu_indices(len(own), 1)
     error = float(np.max(np.abs(theirs - own)))
     return {
@@ -195,7 +200,6 @@ def _judged(worst: dict[str, float], least: dict[str, float], seeds: int) -> lis
         return Finding(claim, found, "refuted", why, seeds)
 
     tau, right = worst["(8) tau of equals"], worst["(8) right"]
-    none, edge = worst["(23) no edge"], worst["(23) edge"]
     rate, share = worst["TPR of the complete graph"], worst["share of true edges"]
     counts, error = least["counts recovered"], worst["S recovered to"]
     return [
@@ -221,13 +225,7 @@ def _judged(worst: dict[str, float], least: dict[str, float], seeds: int) -> lis
             f"the largest diagonal entry that it leaves is {worst['(22) diagonal left']:.1g}",
             "equal entries are set to 0, so every symmetric part and all of the diagonal is lost",
         ),
-        unless(
-            "eq23",
-            none < 0.1 * edge,
-            f"mean partial correlation {none:.4f} where a subnetwork has no edge, {edge:.4f} where "
-            "it has one",
-            "covariances times 0.6 have an inverse that is not sparse",
-        ),
+        _sparse_networks(worst, least, seeds),
         unless(
             "tpr",
             rate > 0.999,
@@ -244,3 +242,20 @@ def _judged(worst: dict[str, float], least: dict[str, float], seeds: int) -> lis
         ),
         exact("same-as-central", "from central", "largest difference of the matrices:", 1e-3),
     ]
+
+
+def _sparse_networks(worst: dict[str, float], least: dict[str, float], seeds: int) -> Finding:
+    """See whether the samples of (23) depend on each other along edges only."""
+    mean, largest = worst["(23) no edge, mean"], worst["(23) no edge, largest"]
+    found = (
+        f"partial correlations of the printed networks: without an edge {mean:.4f} in the mean and "
+        f"up to {largest:.3f}, along edges {worst['(23) edge, mean']:.3f} in the mean and down to "
+        f"{least['(23) edge, smallest']:.3f}"
+    )
+    if largest <= _ROUNDING:
+        return Finding("eq23", found, "reproduced", seeds=seeds)
+    if largest < least["(23) edge, smallest"]:
+        why = "covariances times 0.6 have an inverse without zeros, though edges still stand out"
+        return Finding("eq23", found, "partly", why, seeds)
+    why = "covariances times 0.6 have an inverse without zeros, and some of it exceeds weak edges"
+    return Finding("eq23", found, "refuted", why, seeds)

@@ -164,6 +164,7 @@ def _timed(item: Timed) -> Rows:
                 "bytes-down": row["bytes-down"],
                 "nonzero-down": down,
                 "nonzero-up": up,
+                "memory": app.memory[number],
                 "density": row["edges"] / pairs,
             }
         )
