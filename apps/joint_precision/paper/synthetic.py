@@ -154,7 +154,7 @@ def table_privacy(making: Making) -> list[Finding]:
         y_label="area under the ROC curve",
         log_x=True,
         bands={name: band(np.array(line).T) for name, line in lines.items()},
-        points={k: (sizes, [row[f"{k}, expected"] for row in rows]) for k in lines},
+        points={f"expected {k}": (sizes, [row[f"{k}, expected"] for row in rows]) for k in lines},
     )
     making.plot(plot)
     lost = [float(a.mean() - b.mean()) for a, b in zip(*lines.values(), strict=True)]

@@ -27,7 +27,12 @@ from .listening import BITS_A_SECOND, CLIENTS, listened, quiet
 from .rounds import judged
 
 SUBNETWORKS = 10
-PARTS = ("local", "server", "link", "copying")
+PARTS = {
+    "local": "slowest client",
+    "server": "server",
+    "link": "sending over 5 Mbit/s",
+    "copying": "copying within this process",
+}
 AXES = {
     "d": "variables of a subnetwork, d (10 subnetworks)",
     "n": "samples of a client",
@@ -89,19 +94,19 @@ def _draw(making: Making, name: str, mine: Rows, by_round: Rows) -> None:
     values = [row["value"] for row in mine]
     plot = curves(
         values,
-        {part: [row[part] for row in mine] for part in PARTS},
+        {words: [row[part] for row in mine] for part, words in PARTS.items()},
         x_label=AXES[name],
         y_label="seconds of a round",
         title="median over rounds, quartiles",
         log_x=True,
         log_y=True,
         bands={
-            part: ([row[f"{part}, low"] for row in mine], [row[f"{part}, high"] for row in mine])
-            for part in PARTS
+            words: ([row[f"{part}, low"] for row in mine], [row[f"{part}, high"] for row in mine])
+            for part, words in PARTS.items()
         },
     )
     making.plot(plot, name)
-    for part in PARTS:
+    for part, words in PARTS.items():
         places, lines, bands = {}, {}, {}
         for value in values:
             label = f"{name} = {value:g}"
@@ -110,7 +115,7 @@ def _draw(making: Making, name: str, mine: Rows, by_round: Rows) -> None:
             low, lines[label], high = _running(np.array([row[part] for row in own]))
             bands[label] = (low, high)
         plot = curves(
-            places, lines, y_label=f"{part}, seconds", log_y=True, bands=bands,
+            places, lines, y_label=f"{words}, seconds", log_y=True, bands=bands,
             title=f"running median and quartiles of {WINDOW} rounds",
         )  # fmt: skip
         making.plot(plot, f"{name}-{part}")
