@@ -47,13 +47,15 @@ def quiet() -> Iterator[None]:
 class ListeningClientApp(StudyClientApp):
     """The clients' app, and what the server may write down: every order and every reply.
 
-    By round: ``seconds`` of all clients together, ``nonzero`` shares of the first one's numbers
-    (down, up), the ``memory`` of the process in bytes, and the seconds that ``listening`` took.
+    By round: ``seconds`` of all clients together, CPU seconds of the ``slowest``, the shares of the
+    first one's numbers that are ``nonzero`` (down, up), the ``memory`` of the process in bytes, and
+    the seconds that ``listening`` took.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds: dict[int, float] = {}
+        self.slowest: dict[int, float] = {}
         self.listening: dict[int, float] = {}
         self.nonzero: dict[int, tuple[float, float]] = {}
         self.memory: dict[int, float] = {}
@@ -61,11 +63,14 @@ class ListeningClientApp(StudyClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer one message, and keep it if it is a step."""
+        before = time.process_time()
         reply = super().__call__(message, context)
+        cpu = time.process_time() - before
         order: Mapping[str, Any] = message.content.config_records.get("order", {})
         if order.get("task") == "step" and reply.has_content():
             number, spent = int(order["round"]), reply.content.metric_records["metrics"]["seconds"]
             self.seconds[number] = self.seconds.get(number, 0.0) + float(spent)  # type: ignore[arg-type]
+            self.slowest[number] = max(self.slowest.get(number, 0.0), cpu)
             partition = int(context.node_config["partition-id"])
             self.heard = (partition, message.content, reply.content)
             begin = time.perf_counter()

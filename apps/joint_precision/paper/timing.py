@@ -5,8 +5,8 @@ With one BLAS thread. In process, clients compute in turn, so a round's seconds 
     all clients' steps (12)-(14) + the server's (15)-(18) + the rest,
 
 the rest being Flower's records, copies and the engine (``copying``). No network is here: what the
-round's bytes take over the paper's 5 Mbit/s is ``link``. On a busy machine seconds are too high,
-all of them alike; medians over rounds and their ratios are what is judged.
+round's bytes take over the paper's 5 Mbit/s is ``link``. A client's seconds (``local``) are of CPU;
+the others are too high on a busy machine. Medians over rounds are what is judged.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _timed(item: Timed) -> Rows:
         rows.append(
             {
                 "round": row["round"],
-                "local": row["slowest-client-seconds"],
+                "local": app.slowest[number],
                 "server": row["server-seconds"],
                 "link": 8.0 * sent / BITS_A_SECOND,
                 "copying": row["seconds"] - together - row["server-seconds"],
