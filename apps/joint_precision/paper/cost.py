@@ -19,6 +19,7 @@ from .listening import BITS_A_SECOND
 Rows = list[dict[str, Any]]
 Item = tuple[int, int, str, int]
 SUBNETWORKS = 10
+CLEARLY = 1.3  # times; growth that differs by less differs from run to run
 SENDING = {"FEDJEM": "FEDJEM with sending", "JGL": "JGL with sending"}
 
 
@@ -203,11 +204,14 @@ def _over_p(grid: dict[int, list[int]], rows: Rows) -> Finding:
     words = ", ".join(f"{name} {value:.3g} times" for name, value in growth.items())
     found = f"arithmetic from p = {first} to {last} at n = {n}: {words}"
     ours = growth.pop("FEDJEM")
-    if all(ours < value for value in growth.values()):
+    less = [name for name, value in growth.items() if CLEARLY * ours < value]
+    if len(less) == len(growth):
         return Finding("fig8-d", found, "reproduced")
-    why = "the same eigendecompositions grow alike in FEDJEM, JGL and GLasso"
-    beaten = any(ours < value for value in growth.values())
-    return Finding("fig8-d", found, "partly" if beaten else "refuted", why)
+    why = (
+        "the same eigendecompositions grow alike in FEDJEM, JGL and GLasso (less than "
+        f"{CLEARLY:g} times apart)"
+    )
+    return Finding("fig8-d", found, "partly" if less else "refuted", why)
 
 
 def _no_clime(rows: Rows, most: float) -> Finding:
