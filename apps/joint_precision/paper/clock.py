@@ -103,9 +103,12 @@ def clocked(
     tolerance: float = 0.0,
     most: float = 0.0,
     seed: int = 1,
+    margins: str = "nonparanormal",
 ) -> Clocked:
     """Return what a method costs on synthetic data: so many rounds, or fewer to a certified gap."""
-    config = JointPrecisionConfig(variables=variables, blocks=blocks, samples=str(samples))
+    config = JointPrecisionConfig(
+        variables=variables, blocks=blocks, samples=str(samples), margins=margins
+    )
     tables = [synthetic_table(config, seed, client).values for client in range(CLIENTS)]
     try:
         with at_most(most):

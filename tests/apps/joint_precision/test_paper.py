@@ -280,7 +280,23 @@ def test_table_3_counts_what_the_server_recovers(tmp_path, console):
     assert float(jgl["raw-bytes"]) == 8 * 3 * 150 * 12
     assert float(fedjem["recovery-error"]) < 1e-12
     assert verdicts(found)["table3-danger"] == "refuted"
+    assert {row["data"] for row in read(tmp_path / "table3.csv")} == {"gaussian", "nonparanormal"}
     written(tmp_path, "table3")
+
+
+def test_energy_is_judged_on_both_kinds_of_data():
+    def rows(fedjem, jgl, glasso):
+        spent = dict(zip(("FEDJEM", "JGL", "GLasso"), (fedjem, jgl, glasso), strict=True))
+        known = {name: {"joules": v, "note": "", "rounds": 9.0} for name, v in spent.items()}
+        return known | {"CLIME": {"joules": np.nan, "note": "more than 9 s", "rounds": 0.0}}
+
+    def verdict(gaussian, bent):
+        by_data = {"gaussian": rows(*gaussian), "nonparanormal": rows(*bent)}
+        return energy._order(by_data, "joules", "joules", 1).verdict
+
+    assert verdict((1, 2, 3), (1, 2, 3)) == "reproduced"
+    assert verdict((1, 1, 1), (1, 2, 3)) == "partly"
+    assert verdict((3, 2, 1), (3, 2, 1)) == "refuted"
 
 
 def test_energy_is_read_from_counters_that_turn_over(tmp_path):
