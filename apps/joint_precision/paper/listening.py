@@ -48,14 +48,16 @@ class ListeningClientApp(StudyClientApp):
     """The clients' app, and what the server may write down: every order and every reply.
 
     By round: ``seconds`` of all clients together, CPU seconds of the ``slowest``, the shares of the
-    first one's numbers that are ``nonzero`` (down, up), the ``memory`` of the process in bytes, and
-    the seconds that ``listening`` took.
+    first one's numbers that are ``nonzero`` (down, up), the ``memory`` of the process in bytes,
+    how ``busy`` it was with the server's part (CPU over time), and the seconds ``listening`` took.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds: dict[int, float] = {}
         self.slowest: dict[int, float] = {}
+        self.busy: dict[int, float] = {}
+        self._last = (0, 0.0, 0.0)
         self.listening: dict[int, float] = {}
         self.nonzero: dict[int, tuple[float, float]] = {}
         self.memory: dict[int, float] = {}
@@ -63,10 +65,12 @@ class ListeningClientApp(StudyClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer one message, and keep it if it is a step."""
+        order: Mapping[str, Any] = message.content.config_records.get("order", {})
+        if order.get("task") == "step":
+            self._note_between(int(order["round"]))
         before = time.process_time()
         reply = super().__call__(message, context)
         cpu = time.process_time() - before
-        order: Mapping[str, Any] = message.content.config_records.get("order", {})
         if order.get("task") == "step" and reply.has_content():
             number, spent = int(order["round"]), reply.content.metric_records["metrics"]["seconds"]
             self.seconds[number] = self.seconds.get(number, 0.0) + float(spent)  # type: ignore[arg-type]
@@ -78,7 +82,15 @@ class ListeningClientApp(StudyClientApp):
                 self.nonzero[number] = _nonzero(message.content, reply.content)
                 self.memory[number] = _resident()
             self.listening[number] = self.listening.get(number, 0.0) + time.perf_counter() - begin
+            self._last = (number, time.process_time(), time.perf_counter())
         return reply
+
+    def _note_between(self, number: int) -> None:
+        """Keep the share of CPU in the time since the last reply, if that was of another round."""
+        last, cpu, wall = self._last
+        if 0 < last < number:
+            share = (time.process_time() - cpu) / max(time.perf_counter() - wall, 1e-9)
+            self.busy[last] = min(share, 1.0)
 
 
 def _resident() -> float:

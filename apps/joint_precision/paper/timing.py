@@ -5,8 +5,9 @@ With one BLAS thread. In process, clients compute in turn, so a round's seconds 
     all clients' steps (12)-(14) + the server's (15)-(18) + the rest,
 
 the rest being Flower's records, copies and the engine (``copying``). No network is here: what the
-round's bytes take over the paper's 5 Mbit/s is ``link``. A client's seconds (``local``) are of CPU;
-the others are too high on a busy machine. Medians over rounds are what is judged.
+round's bytes take over the paper's 5 Mbit/s is ``link``. All are seconds of CPU: those of the
+server's part are its time multiplied by the share of CPU in it, for other processes may be at work.
+Medians over rounds are what is judged.
 """
 
 from __future__ import annotations
@@ -153,18 +154,20 @@ def _timed(item: Timed) -> Rows:
         result, app = listened(settings, tables)
     rows: Rows = []
     pairs = tables[0].shape[1] * (tables[0].shape[1] - 1) / 2
+    usual = float(np.median(list(app.busy.values())))
     for row in result.metrics:
         number = int(row["round"])
         together = app.seconds[number] + app.listening[number]
         sent = row["bytes-up"] + row["bytes-down"]
         down, up = app.nonzero[number]
+        busy = app.busy.get(number, usual)
         rows.append(
             {
                 "round": row["round"],
                 "local": app.slowest[number],
-                "server": row["server-seconds"],
+                "server": busy * row["server-seconds"],
                 "link": 8.0 * sent / BITS_A_SECOND,
-                "copying": row["seconds"] - together - row["server-seconds"],
+                "copying": busy * (row["seconds"] - together - row["server-seconds"]),
                 "bytes-up": row["bytes-up"],
                 "bytes-down": row["bytes-down"],
                 "nonzero-down": down,
