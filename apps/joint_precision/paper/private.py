@@ -5,26 +5,26 @@
 ``break-even``  the same over the number of clients, for three epsilons: from where on the private
                 federation beats learning alone
 
-p = 54 in 6 subnetworks, delta = 1e-5, a tenth of the clients may drop out and a tenth collude. The
+6 subnetworks, delta = 1e-5, a tenth of the clients may drop out and a tenth collude. The
 consensus is held against the edges that all clients have, a client's own graph against its own
 network, along a path of lambda. Without messages (`private.federation`); of every federation the
-first `SCORED` clients make their own graphs, two of each of the three classes.
+first ``scored`` clients make their own graphs, two of each of the three classes.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from apps.common.metrics import matthews
 from apps.common.seeds import generator
-from apps.experiments.sweep import on_all_cores, save_plot, show_rows, write_rows
+from apps.experiments.finding import Finding, Verdict
+from apps.experiments.making import Making
 from apps.pages.plots import curves
 from privacy.mechanisms.gaussian import gaussian_sigma
 
@@ -38,48 +38,62 @@ from ..private.federation import private_consensus, summed
 from ..private.own import ALONE, Own, own_precision
 from ..release import sensitivity
 from ..solver import solve_path
+from .areas import band, deviation, standing
 
 Matrix = NDArray[np.float64]
 Support = NDArray[np.bool_]
 
-SEEDS = range(1, 11)
-SCORED = 6
 DELTA = 1e-5
 TOLERANCE = 1e-3
-LAMBDAS = np.geomspace(0.8, 0.005, 25)
-# Clients and samples; what is expected at epsilon 1: consensus, device.
-TABLE = {
-    (100, 150): (0.927, 0.892),
-    (300, 150): (0.992, 0.910),
-    (30, 1000): (0.985, 0.988),
-}
-EPSILONS = (0.3, 1.0, 3.0)
-SIZES = (5, 10, 20, 40, 80, 160, 320)
-BREAK_EVEN_SEEDS = range(1, 6)
-BREAK_EVEN_SAMPLES = 150
+AHEAD = 0.01  # of the area, that counts as being ahead
 
 
-def table_private(out: Path, console: Console) -> None:
+def table_private(making: Making) -> list[Finding]:
     """Write the table of areas at epsilon = 1."""
-    items = [(clients, samples, seed) for clients, samples in TABLE for seed in SEEDS]
-    found = on_all_cores(_private, items, console, "private")
+    expected = {(row[0], row[1]): row[2:] for row in making["expected"]}
+    items = [(clients, samples, seed) for clients, samples in expected for seed in making.seeds]
+    found = making.on_all_cores(partial(_private, size=_Size.of(making)), items)
     rows: list[dict[str, Any]] = []
-    for (clients, samples), wanted in TABLE.items():
+    for (clients, samples), wanted in expected.items():
         own = [f for i, f in zip(items, found, strict=True) if i[:2] == (clients, samples)]
         row: dict[str, Any] = {"clients": clients, "samples": samples}
         row |= {name: float(np.mean([f[name] for f in own])) for name in own[0]}
-        row |= {f"{name} spread": float(np.std([f[name] for f in own], ddof=1)) for name in own[0]}
+        row |= {f"{name} spread": deviation(np.array([f[name] for f in own])) for name in own[0]}
         row |= dict(zip(("expected consensus", "expected device"), wanted, strict=True))
         rows.append(row)
     shown = [{k: v for k, v in row.items() if not k.endswith("spread")} for row in rows]
-    show_rows(shown, f"Areas at epsilon = 1, p = 54, mean of {len(SEEDS)} seeds", console)
-    write_rows(out / "private.csv", rows, console)
+    title = f"Areas at epsilon = 1, p = {making['variables']}, mean of {len(making.seeds)} seeds"
+    making.table(shown, "means", show=title)
+    making.table(rows)
+    # Of one federation after the other: device and alone by seed.
+    clear = [
+        standing(*(np.array([f[name] for f in own]) for name in ("device", "alone")))
+        for key in expected
+        for own in [[f for i, f in zip(items, found, strict=True) if i[:2] == key]]
+    ]
+    words = "; ".join(
+        f"{r['clients']} clients of {r['samples']}: consensus {r['consensus']:.3f}, own graph "
+        f"{r['device']:.3f}, alone {r['alone']:.3f} (expected {r['expected consensus']:g}, "
+        f"{r['expected device']:g})"
+        for r in rows
+    )
+    reached = all(
+        r[name] >= r[f"expected {name}"] - making["within"]
+        for r in rows
+        for name in ("consensus", "device")
+    )
+    seeds = len(making.seeds)
+    if reached and all(value > 0 for value in clear):
+        return [Finding("private-sums", words, "reproduced", seeds=seeds)]
+    why = "an area is below what was expected, or a device not clearly ahead of learning alone"
+    verdict: Verdict = "partly" if any(value > 0 for value in clear) else "refuted"
+    return [Finding("private-sums", words, verdict, why, seeds)]
 
 
-def _private(item: tuple[int, int, int]) -> dict[str, float]:
+def _private(item: tuple[int, int, int], size: _Size) -> dict[str, float]:
     """Return the scores of one federation."""
     clients, samples, seed = item
-    federation = _Federation(clients, samples, seed, SCORED)
+    federation = _Federation(clients, samples, seed, size)
     private, free = (federation.consensus(epsilon) for epsilon in (1.0, None))
     alone, device, open_ = (federation.own(c) for c in (None, private, free))
     return {
@@ -95,55 +109,105 @@ def _private(item: tuple[int, int, int]) -> dict[str, float]:
     }
 
 
-def figure_break_even(out: Path, console: Console) -> None:
+def figure_break_even(making: Making) -> list[Finding]:
     """Write areas over the number of clients, and from how many on the federation is ahead."""
-    items = list(itertools.product(SIZES, BREAK_EVEN_SEEDS))
-    found = on_all_cores(partial(_curve, samples=BREAK_EVEN_SAMPLES), items, console, "break-even")
-    rows: list[dict[str, Any]] = []
-    for clients in SIZES:
-        own = [f for i, f in zip(items, found, strict=True) if i[0] == clients]
-        means = {name: float(np.mean([f[name] for f in own])) for name in own[0]}
-        rows.append({"clients": clients, **means})
-    show_rows(rows, f"Areas over clients, n = {BREAK_EVEN_SAMPLES}, p = 54", console)
-    for epsilon in EPSILONS:
-        ahead = {}
-        for kind in ("consensus", "device"):
-            known = [
-                row["clients"] for row in rows if row[f"{kind} {epsilon:g}"] > row["alone"] + 0.01
-            ]
-            ahead[kind] = f"from {min(known)} clients" if known else f"not up to {SIZES[-1]}"
-        console.print(
-            f"epsilon = {epsilon:g}: ahead of alone by more than .01: consensus "
-            f"{ahead['consensus']}, device {ahead['device']}"
-        )
-    write_rows(out / "break-even.csv", rows, console)
-    lines = {name: [row[name] for row in rows] for name in rows[0] if name != "clients"}
-    plot = curves(list(SIZES), lines, x_label="clients", y_label="AUC", log_x=True)
-    save_plot(plot, out / "break-even")
+    sizes, epsilons = making["clients"], making["epsilons"]
+    items = list(itertools.product(sizes, making.seeds))
+    work = partial(
+        _curve, samples=making["samples"], epsilons=tuple(epsilons), size=_Size.of(making)
+    )
+    found = dict(zip(items, making.on_all_cores(work, items), strict=True))
+    names = list(found[items[0]])
+    values = {
+        name: np.array([[found[count, seed][name] for count in sizes] for seed in making.seeds])
+        for name in names
+    }
+    rows = [
+        {"clients": count}
+        | {name: float(line[:, k].mean()) for name, line in values.items()}
+        | {f"{name} spread": deviation(line[:, k]) for name, line in values.items()}
+        for k, count in enumerate(sizes)
+    ]
+    shown = [{k: v for k, v in row.items() if not k.endswith("spread")} for row in rows]
+    making.table(shown, "means", show=f"Areas over clients, n = {making['samples']}")
+    making.table(rows)
+    plot = curves(
+        sizes, {name: line.mean(axis=0) for name, line in values.items()},
+        x_label="clients", y_label="area under the ROC curve", log_x=True,
+        bands={name: band(line) for name, line in values.items()},
+    )  # fmt: skip
+    making.plot(plot)
+    return [_break_even(rows, epsilons, sizes, len(making.seeds))]
 
 
-def _curve(item: tuple[int, int], samples: int) -> dict[str, float]:
+def _break_even(
+    rows: Sequence[Mapping[str, Any]], epsilons: Sequence[float], sizes: Sequence[int], seeds: int
+) -> Finding:
+    """See from how many clients on devices are ahead, and that they are never far behind."""
+    words, crossed = [], []
+    for epsilon in epsilons:
+        known = [r["clients"] for r in rows if r[f"device {epsilon:g}"] > r["alone"] + AHEAD]
+        crossed.append(bool(known))
+        where = f"from {min(known)} clients on" if known else f"not up to {sizes[-1]} clients"
+        words.append(f"epsilon = {epsilon:g}: own graphs ahead of alone {where}")
+    behind = max(r["alone"] - r[f"device {e:g}"] for r in rows for e in epsilons)
+    words.append(f"at worst {max(behind, 0.0):.3f} of the area behind")
+    found = "; ".join(words)
+    if all(crossed) and behind <= AHEAD:
+        return Finding("break-even", found, "reproduced", seeds=seeds)
+    why = (
+        f"devices fall behind alone by more than {AHEAD:g} somewhere"
+        if behind > AHEAD
+        else "with the smallest epsilon more clients are needed than were run"
+    )
+    return Finding("break-even", found, "partly" if any(crossed) else "refuted", why, seeds)
+
+
+def _curve(
+    item: tuple[int, int], samples: int, epsilons: tuple[float, ...], size: _Size
+) -> dict[str, float]:
     """Return the areas of one federation at all epsilons."""
-    federation = _Federation(item[0], samples, item[1], SCORED)
+    federation = _Federation(item[0], samples, item[1], size)
     found = {"alone": federation.area(federation.own(None))}
-    for epsilon in EPSILONS:
+    for epsilon in epsilons:
         private = federation.consensus(epsilon)
         found[f"consensus {epsilon:g}"] = federation.common_area(private)
         found[f"device {epsilon:g}"] = federation.area(federation.own(private))
     return found
 
 
+class _Size(NamedTuple):
+    """Variables, how many clients of a federation are scored, points of the path of lambda."""
+
+    variables: int
+    scored: int
+    points: int
+
+    @classmethod
+    def of(cls, making: Making) -> _Size:
+        """Return what a figure's file says."""
+        return cls(making["variables"], making["scored"], making["points"])
+
+    @property
+    def lambdas(self) -> NDArray[np.float64]:
+        """The path."""
+        return np.geomspace(0.8, 0.005, self.points)
+
+
 class _Federation:
     """One synthetic federation, its truth, and what can be learned of it."""
 
-    def __init__(self, clients: int, samples: int, seed: int, scored: int) -> None:
-        config = JointPrecisionConfig(clients=clients, samples=str(samples))
+    def __init__(self, clients: int, samples: int, seed: int, size: _Size) -> None:
+        config = JointPrecisionConfig(
+            clients=clients, samples=str(samples), variables=size.variables
+        )
+        self.lambdas = size.lambdas
         self.clients, self.samples, self.p, self.seed = clients, samples, config.variables, seed
         self.upper = np.triu_indices(self.p, 1)
         self.truth = synthetic_truth(config, seed).edges()
         self.tables = [synthetic_table(config, seed, k).values for k in range(clients)]
         self.total, self.weight = summed(self.tables)
-        self.scored = range(min(scored, clients))
+        self.scored = range(min(size.scored, clients))
 
     def consensus(self, epsilon: float | None) -> Any:
         rng = generator(self.seed, f"sum noise {epsilon}", self.clients)
@@ -158,7 +222,7 @@ class _Federation:
         trusts = [ALONE] if consensus is None else None
         return [
             own_precision(
-                *(self.tables[k], matrix, LAMBDAS.tolist()), trusts=trusts, tolerance=TOLERANCE
+                *(self.tables[k], matrix, self.lambdas.tolist()), trusts=trusts, tolerance=TOLERANCE
             )
             for k in self.scored
         ]
@@ -172,7 +236,7 @@ class _Federation:
             tau = kendall(self.tables[k], variant="a")
             noisy = tau + sigma * rng.standard_normal(tau.shape)
             matrices.append(to_positive_semidefinite(correlation_from_tau(noisy))[0])
-        points = [(float(value), float(value)) for value in LAMBDAS[::2]]
+        points = [(float(value), float(value)) for value in self.lambdas[::2]]
         path = solve_path(np.array(matrices), points, tolerance=TOLERANCE)
         support = np.array([point.sparse[:, *self.upper] != 0.0 for point in path])
         return self._area(support, self.truth[: len(self.scored)])
@@ -190,7 +254,7 @@ class _Federation:
 
     def common_area(self, consensus: Any) -> float:
         """Return the area of the consensus against the edges that all clients have."""
-        path = consensus_path(consensus, LAMBDAS.tolist(), TOLERANCE)
+        path = consensus_path(consensus, self.lambdas.tolist(), TOLERANCE)
         support = path[:, None, *self.upper] != 0.0
         return self._area(support, np.all(self.truth, axis=0)[None])
 

@@ -14,37 +14,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
 from apps.common.results import RunResult
 from apps.common.seeds import generator
 from apps.experiments.datasets import dataset
-from apps.experiments.sweep import run_on, save_plot, write_rows
+from apps.experiments.finding import Finding
+from apps.experiments.making import Making
+from apps.experiments.sweep import run_on
 from apps.pages.brains.connectome import connectomes
-from apps.pages.plots import curves
 
 from ..config import JointPrecisionConfig
-from .timing import quiet
+from .listening import quiet
 
 STUDY = JointPrecisionConfig.study
 LAGS = 20
 EBIC_GAMMA = 0.5
-SETTINGS: dict[str, Any] = {
-    "tolerance": 1e-3,
-    "gamma": EBIC_GAMMA,
-    "lambda1": 0.015,
-    "lambda2": 0.015,
-}
-POINTS = 20
-DEALS = 19
-# Ten clients of 200 regions: fewer points, and a gap of 2e-5 of the loss.
-SITE_SETTINGS: dict[str, Any] = {"path": 8, "lambda1": 0.02, "lambda2": 0.045, "tolerance": 0.01}
 WARNING = (
     "Rows are autocorrelated in time: {rows:,} rows count as about {effective:,.0f} independent "
     "samples ({share:.0%}), and persons differ besides. The edges describe these groups of scans; "
@@ -56,7 +45,8 @@ WARNING = (
 class Scans:
     """Standardised series (n_i, p) of every client, the regions' names and the dropped ones'.
 
-    ``share`` is effective samples over rows, of every client; ``people`` has the series one by one.
+    ``share`` is effective samples over rows, of every client; ``people`` has the series one by one;
+    ``source`` is what `read_scans` was asked for.
     """
 
     tables: dict[str, NDArray[np.float64]]
@@ -65,15 +55,19 @@ class Scans:
     dropped: list[str]
     share: dict[str, float]
     people: list[NDArray[np.float64]]
+    source: tuple[str, str, int]
 
 
-def read_scans(name: str, key: str) -> Scans:
-    """Return the series of one ABIDE file, a client for every value of ``key`` (dx or site)."""
+def read_scans(name: str, key: str, most: int = 0) -> Scans:
+    """Return the series of one ABIDE file, a client for every value of ``key`` (dx or site).
+
+    Of ``most`` rows a person where that is not 0, for a quick look.
+    """
     with np.load(dataset("ABIDE") / name) as file:
         series, offsets, labels = file["ts"].astype(np.float64), file["offsets"], file[key]
         width = series.shape[1]
         names = [str(r) for r in file["roi"]] if "roi" in file else region_numbers(width)
-    people = [series[a:b] for a, b in itertools.pairwise(offsets)]
+    people = [series[a:b][: most or None] for a, b in itertools.pairwise(offsets)]
     kept = np.all([np.ptp(person, axis=0) > 0.0 for person in people], axis=0)
     clients: dict[str, list[NDArray[np.float64]]] = {}
     for person, label in zip(people, labels, strict=True):
@@ -92,6 +86,7 @@ def read_scans(name: str, key: str) -> Scans:
         [n for n, keep in zip(names, kept, strict=True) if not keep],
         share,
         [person for own in clients.values() for person in own],
+        (name, key, most),
     )
 
 
@@ -127,17 +122,27 @@ def _per_edge(result: RunResult) -> float:
     return 4.0 * float(result.config["gamma"]) * float(np.log(len(result.variables)))
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The point of a path that the criterion chooses."""
+
+    result: RunResult
+    point: int
+    lambda1: float
+    lambda2: float
+
+
 def chosen_path(
-    scans: Scans, settings: Mapping[str, Any], console: Console
-) -> tuple[RunResult, int, list[dict[str, Any]]]:
-    """Run a path; return it, the point with the least effective eBIC, and the points as rows."""
-    with console.status(f"path of lambda, {len(scans.tables)} clients"), quiet():
-        path = run_on(STUDY, scans.tables, settings, columns=scans.regions)
+    scans: Scans, settings: Mapping[str, Any], making: Making
+) -> tuple[Chosen, list[dict[str, Any]]]:
+    """Run a path; return the point with the least effective eBIC, and the points as rows."""
+    item = (scans.source, tuple(sorted(settings.items())))
+    (path,) = making.on_all_cores(_path, [item], "path of lambda")
     share = [scans.share[str(client["name"])] for client in path.clients]
     criterion = effective_ebic(path, share)
     chosen = int(np.nanargmin(criterion))
     if chosen == len(criterion) - 1:
-        console.print("[yellow]The criterion is smallest at the end of the path.[/]")
+        making.console.print("[yellow]The criterion is smallest at the end of the path.[/]")
     rows = [
         {
             "lambda1": float(path.arrays["path_lambda1"][k]),
@@ -147,10 +152,25 @@ def chosen_path(
         }
         for k, value in enumerate(criterion)
     ]
-    return path, chosen, rows
+    lambdas = [float(path.arrays[f"path_{name}"][chosen]) for name in ("lambda1", "lambda2")]
+    return Chosen(path, chosen, *lambdas), rows
 
 
-def _say(scans: Scans, console: Console) -> None:
+def _path(item: tuple[tuple[str, str, int], tuple[tuple[str, Any], ...]]) -> RunResult:
+    """Return what the criterion and the figures need of a run along a path."""
+    source, settings = item
+    scans = read_scans(*source)
+    with quiet():
+        found = run_on(STUDY, scans.tables, dict(settings), columns=scans.regions)
+    needed = ("path_lambda1", "path_lambda2", "path_edges", "path_ebic", "path_support")
+    slim = RunResult(found.study, found.seed, found.engine, dict(found.config))
+    slim.arrays = {name: found.arrays[name] for name in needed}
+    slim.clients, slim.variables = list(found.clients), list(found.variables)
+    return slim
+
+
+def say(scans: Scans, console: Console) -> None:
+    """Say what the scans are worth, and which regions are left out."""
     rows = sum(len(table) for table in scans.tables.values())
     effective = sum(len(table) * scans.share[name] for name, table in scans.tables.items())
     share = effective / rows
@@ -162,17 +182,31 @@ def _say(scans: Scans, console: Console) -> None:
         )
 
 
-def figure_9(out: Path, console: Console) -> None:
-    """Write the brain graphs of people with autism and of controls, and where they differ."""
-    scans = read_scans("abide_aal116.npz", "dx")
+def places_and_lobes(kept: NDArray[np.bool_]) -> tuple[NDArray[np.float64], list[str]]:
+    """Return where the kept AAL regions are (p, 3), in millimetres, and their lobes."""
     with np.load(dataset("ABIDE") / "abide_aal116.npz") as file:
-        places = file["mni"][scans.kept].astype(np.float64)
-        lobes = [str(lobe) for lobe in file["lobe"][scans.kept]]
-    _say(scans, console)
-    path, chosen, points = chosen_path(scans, {**SETTINGS, "path": POINTS}, console)
-    settings = {**SETTINGS, **_lambdas(path, chosen)}
-    with console.status("at the chosen lambda"), quiet():
-        result = run_on(STUDY, scans.tables, settings, columns=scans.regions, out=out / "fig9")
+        return file["mni"][kept].astype(np.float64), [str(lobe) for lobe in file["lobe"][kept]]
+
+
+def abide(making: Making) -> list[Finding]:
+    """Make fig9 under the name of its data; its claims are entered there."""
+    figure_9(making)
+    return []
+
+
+def figure_9(making: Making) -> list[Finding]:
+    """Write the brain graphs of people with autism and of controls, and where they differ."""
+    scans = read_scans("abide_aal116.npz", "dx", making["most-rows"])
+    places, lobes = places_and_lobes(scans.kept)
+    say(scans, making.console)
+    shared = {"tolerance": making["tolerance"], "gamma": EBIC_GAMMA}
+    shared |= {"lambda1": making["lambda1"], "lambda2": making["lambda1"]}
+    chosen, points = chosen_path(scans, {**shared, "path": making["points"]}, making)
+    settings = {**shared, "lambda1": chosen.lambda1, "lambda2": chosen.lambda2}
+    with making.console.status("at the chosen lambda"), quiet():
+        result = run_on(
+            STUDY, scans.tables, settings, columns=scans.regions, out=making.out / making.name
+        )
     clients = [str(client["name"]) for client in result.clients]
     partial = result.arrays["partial"]
     graphs = result.arrays["sparse"] != 0.0
@@ -181,55 +215,84 @@ def figure_9(out: Path, console: Console) -> None:
     figure = connectomes(
         list(partial), clients, places, scans.regions, lobes, common=common, legend=legend
     )
-    save_plot(figure, out / "fig9")
+    making.plot(figure)
     alone = np.where(common, 0.0, partial)
     figure = connectomes(list(alone), [f"{c} only" for c in clients], places, scans.regions, lobes)
-    save_plot(figure, out / "fig9-differences")
+    making.plot(figure, "differences")
     rows = edge_rows(partial, graphs, clients, scans.regions, lobes)
-    write_rows(out / "fig9-edges.csv", rows, console)
-    write_rows(out / "fig9-path.csv", points, console)
-    table = Table(
-        title=f"ABIDE, AAL, {len(scans.regions)} regions; lambda1 = {settings['lambda1']:.3g}"
-    )
-    for column in ("edges", "number", "strongest"):
-        table.add_column(column)
-    for name in ("common", *(f"{client} only" for client in clients)):
-        mine = [row for row in rows if row["held-by"] == name]
-        best = [f"{row['region-a']} - {row['region-b']}" for row in mine[:3]]
-        table.add_row(name, str(len(mine)), "; ".join(best))
-    console.print(table)
+    making.table(rows, "edges")
+    making.table(points, "path")
+    held = [
+        {"edges": name, "number": len(mine)}
+        | {"strongest": "; ".join(f"{row['region-a']} - {row['region-b']}" for row in mine[:3])}
+        for name in ("common", *(f"{client} only" for client in clients))
+        for mine in [[row for row in rows if row["held-by"] == name]]
+    ]
+    title = f"ABIDE, AAL, {len(scans.regions)} regions; lambda1 = {settings['lambda1']:.3g}"
+    making.table(held, "held", show=title)
     rng = generator(1, "dealt")
-    with console.status("persons dealt at random"), quiet():
-        dealt = [_dealt(scans, rng.permutation(len(scans.people)), settings) for _ in range(DEALS)]
+    orders = [rng.permutation(len(scans.people)) for _ in range(making["deals"])]
+    items = [(scans.source, order, tuple(sorted(settings.items()))) for order in orders]
+    dealt = making.on_all_cores(_dealt, items, "persons dealt at random")
     own = int(np.sum(graphs[:, *np.triu_indices(len(common), 1)].sum(axis=0) == 1))
-    reached = sum(count >= own for count in dealt)
-    console.print(
-        f"{own} edges belong to one group only. With the same persons dealt into two groups at "
-        f"random, {DEALS} times, it is {min(dealt)} to {max(dealt)}, and not fewer in {reached} "
-        f"(p = {(reached + 1) / (DEALS + 1):.2f} for diagnosis making no difference)."
-    )
-    write_rows(
-        out / "fig9-dealt.csv",
+    making.table(
         [{"groups": "autism and control", "edges-of-one": own}]
         + [{"groups": f"random {k + 1}", "edges-of-one": count} for k, count in enumerate(dealt)],
-        console,
+        "dealt",
     )
-    homologous = sum(row["region-a"][:-1] == row["region-b"][:-1] for row in rows[:20])
-    console.print(f"{homologous} of the 20 strongest edges join a region to its mirror image")
+    return [_mirror(rows, scans.regions), _differences(own, dealt)]
 
 
-def _lambdas(path: RunResult, point: int) -> dict[str, float]:
-    return {name: float(path.arrays[f"path_{name}"][point]) for name in ("lambda1", "lambda2")}
+def _mirror(rows: Sequence[Mapping[str, Any]], regions: Sequence[str]) -> Finding:
+    """Count edges that join a region to its mirror image on the other side."""
+    pairs = len(regions) * (len(regions) - 1) // 2
+    mirrored = [_is_mirror(row["region-a"], row["region-b"]) for row in rows]
+    possible = sum(f"{region[:-2]}_R" in regions for region in regions if region.endswith("_L"))
+    strongest, count = sum(mirrored[:20]), sum(mirrored)
+    chance = possible * len(rows) / pairs
+    found = (
+        f"{count} of {possible} regions with a mirror image are joined to it, {strongest} of the "
+        f"20 strongest edges are such (as many edges at random would join {chance:.0f}); ABIDE in "
+        "place of the Parkinson data"
+    )
+    if count > 2.0 * chance:
+        return Finding("fig9-mirror", found, "reproduced")
+    return Finding("fig9-mirror", found, "refuted", "that is what edges at random would give")
 
 
-def _dealt(scans: Scans, order: NDArray[np.intp], settings: Mapping[str, Any]) -> int:
+def _is_mirror(a: str, b: str) -> bool:
+    """Return whether two regions of AAL are the left and the right one of a pair."""
+    return a[:-2] == b[:-2] and {a[-2:], b[-2:]} == {"_L", "_R"}
+
+
+def _differences(own: int, dealt: Sequence[int]) -> Finding:
+    """See whether groups by diagnosis differ in more edges than groups at random."""
+    reached = sum(count >= own for count in dealt)
+    p = (reached + 1) / (len(dealt) + 1)
+    found = (
+        f"{own} edges belong to one group only; the same persons dealt into two groups at random, "
+        f"{len(dealt)} times, give {min(dealt)} to {max(dealt)} (p = {p:.2f}); ABIDE, autism, in "
+        "place of the Parkinson data"
+    )
+    if p <= 0.05:
+        return Finding("fig9-differences", found, "reproduced")
+    why = "there are such edges, and as many between groups made at random"
+    return Finding("fig9-differences", found, "partly", why)
+
+
+def _dealt(
+    item: tuple[tuple[str, str, int], NDArray[np.intp], tuple[tuple[str, Any], ...]],
+) -> int:
     """Return the edges of one group only, where persons are dealt into two at random."""
+    source, order, settings = item
+    scans = read_scans(*source)
     half = len(order) // 2
     tables = {
         name: np.vstack([scans.people[k] for k in part])
         for name, part in (("first", order[:half]), ("second", order[half:]))
     }
-    graphs = run_on(STUDY, tables, settings).arrays["sparse"] != 0.0
+    with quiet():
+        graphs = run_on(STUDY, tables, dict(settings)).arrays["sparse"] != 0.0
     return int(np.sum(np.triu(graphs[0] ^ graphs[1], 1)))
 
 
@@ -253,35 +316,3 @@ def edge_rows(
         row |= {c: float(matrix[i, j]) for c, matrix in zip(clients, partial, strict=True)}
         rows.append(row)
     return sorted(rows, key=lambda row: -max(abs(row[client]) for client in clients))
-
-
-def abide_sites(out: Path, console: Console) -> None:
-    """Write the joint graphs of ten sites as clients, and how many sites share each edge."""
-    scans = read_scans("abide_cc200.npz", "site")
-    _say(scans, console)
-    path, chosen, points = chosen_path(scans, {**SETTINGS, **SITE_SETTINGS}, console)
-    clients = [str(client["name"]) for client in path.clients]
-    pairs = len(scans.regions) * (len(scans.regions) - 1) // 2
-    bits = np.unpackbits(path.arrays["path_support"][chosen], axis=-1, count=pairs)
-    edges = bits.astype(bool)  # (K, pairs)
-    counts = np.bincount(edges.sum(axis=0), minlength=len(clients) + 1)[1:]
-    where = f"lambda1 = {points[chosen]['lambda1']:.3g}"
-    table = Table(title=f"Edges by how many of {len(clients)} sites hold them; {where}")
-    table.add_column("sites")
-    table.add_column("edges")
-    for k, count in enumerate(counts):
-        table.add_row(str(k + 1), str(count))
-    console.print(table)
-    rows = [{"sites": k + 1, "edges": int(count)} for k, count in enumerate(counts)]
-    write_rows(out / "abide-sites-edges.csv", rows, console)
-    write_rows(out / "abide-sites-path.csv", points, console)
-    overlap = edges.astype(np.int64) @ edges.T.astype(np.int64)
-    shared = [
-        {"site": client, **dict(zip(clients, row, strict=True))}
-        for client, row in zip(clients, overlap.tolist(), strict=True)
-    ]
-    write_rows(out / "abide-sites-overlap.csv", shared, console)
-    lines = {"edges": counts}
-    sizes = range(1, len(clients) + 1)
-    plot = curves(sizes, lines, x_label="sites that hold an edge", y_label="edges")
-    save_plot(plot, out / "abide-sites-edges")

@@ -1,175 +1,132 @@
-"""Where the time of a round goes (Fig. 5), and a run whose messages are listened to.
+"""Where the time of a round goes (Fig. 5): clients, server, and sending.
 
-Runs are timed one after another, with one BLAS thread; on a busy machine the numbers are too high.
-In process, clients compute in turn, so a round's seconds are
+With one BLAS thread. In process, clients compute in turn, so a round's seconds are
 
     all clients' steps (12)-(14) + the server's (15)-(18) + the rest,
 
-the rest being Flower's records, copies and the engine. That is what communication costs here, where
-no network is; beside it stands what the round's bytes would take over the paper's 5 Mbit/s.
+the rest being Flower's records, copies and the engine (``copying``). No network is here: what the
+round's bytes take over the paper's 5 Mbit/s is ``link``. All are seconds of CPU: those of the
+server's part are its time multiplied by the share of CPU in it, for other processes may be at work.
+Medians over rounds are what is judged.
 """
 
 from __future__ import annotations
 
-import logging
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import Context, Message, RecordDict
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
 from apps.common.seeds import generator
-from apps.dispatch import StudyClientApp, server_app
-from apps.experiments.sweep import save_plot, write_rows
+from apps.experiments.finding import Finding
+from apps.experiments.making import Making
 from apps.pages.plots import curves
-from sim.grid import run_local
-from strategies.joint_precision.messages import read_step, read_step_order
 
-from ..config import JointPrecisionConfig
-from ..correlation import correlation, to_positive_semidefinite
 from ..data import bent, block_matrices, edge_values, gaussian_samples, power_law_graph
-from ..data import synthetic_table as table_of
-from ..problem import recover_correlation
+from .listening import BITS_A_SECOND, CLIENTS, listened, quiet
+from .rounds import judged
 
-STUDY = JointPrecisionConfig.study
-BITS_A_SECOND = 5e6
-CLIENTS = 3
 SUBNETWORKS = 10
-
-# Fig 5: d at n = 150; n / d at d = 32; the share of the edges that is kept, at the largest d.
-DIMENSIONS = (16, 32, 64, 128)
-SAMPLE_RATIOS = (1, 2, 4, 8)
-KEPT_EDGES = (0.1, 0.25, 0.5, 1.0)
-ROUNDS = 8
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep warnings that every run repeats out of a table."""
-    log = logging.getLogger("trellis")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
+PARTS = {
+    "local": "slowest client",
+    "server": "server",
+    "link": "sending over 5 Mbit/s",
+    "copying": "copying within this process",
+}
+AXES = {
+    "d": "variables of a subnetwork, d (10 subnetworks)",
+    "n": "samples of a client",
+    "kept": "share of the edges that is kept (1 is the densest network)",
+}
+WINDOW = 9  # rounds, of the running median
+Rows = list[dict[str, Any]]
 
 
-class ListeningClientApp(StudyClientApp):
-    """The clients' app, and what the server may write down: every order and every reply."""
+class Timed(NamedTuple):
+    """One run: variables of a subnetwork, samples, share of edges kept, rounds."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds: dict[int, float] = {}
-        self.heard: tuple[int, RecordDict, RecordDict] | None = None
-
-    def __call__(self, message: Message, context: Context) -> Message:
-        """Answer one message, and keep it if it is a step."""
-        reply = super().__call__(message, context)
-        order: Mapping[str, Any] = message.content.config_records.get("order", {})
-        if order.get("task") == "step" and reply.has_content():
-            number, spent = int(order["round"]), reply.content.metric_records["metrics"]["seconds"]
-            self.seconds[number] = self.seconds.get(number, 0.0) + float(spent)  # type: ignore[arg-type]
-            partition = int(context.node_config["partition-id"])
-            self.heard = (partition, message.content, reply.content)
-        return reply
+    d: int
+    n: int
+    share: float
+    rounds: int
 
 
-def listened(
-    settings: Mapping[str, Any], tables: Sequence[NDArray[np.float64]] | None = None, seed: int = 1
-) -> tuple[RunResult, ListeningClientApp]:
-    """Run the study in this process and listen to its messages."""
-    app = ListeningClientApp()
-    with tempfile.TemporaryDirectory(prefix="trellis-") as folder:
-        data = None
-        if tables is not None:
-            # From files: graphs of synthetic clients are scored every round, which takes its time.
-            data = Path(folder) / "data"
-            data.mkdir()
-            for client, values in enumerate(tables):
-                np.savez(data / f"client-{client + 1}.npz", X=values)
-            settings = JointPrecisionConfig.as_defaults(settings)
-        config = make_run_config(STUDY, settings, data=data, seed=seed)
-        config["out"] = str(Path(folder) / "out")
-        count = int(config[f"{STUDY}.clients"])
-        nodes = [
-            {"partition-id": i, "num-partitions": count, "simulation": True} for i in range(count)
-        ]
-        run_local(server_app, app, nodes, config)
-        return RunResult.load(Path(folder) / "out"), app
-
-
-def recovery_error(settings: Mapping[str, Any], seed: int = 1) -> float:
-    """Return the largest error of a client's S as the server recovers it from one message."""
-    _, app = listened(settings, seed=seed)
-    if app.heard is None:
-        raise RuntimeError("no client took a step")
-    partition, asked, answered = app.heard
-    config = JointPrecisionConfig.from_settings(dict(settings))
-    order = read_step_order(asked, config.variables)
-    omega = read_step(answered, order.blocks, config.wire).omega
-    unpack = order.blocks.unpack
-    recovered = recover_correlation(unpack(omega), unpack(order.point), order.ratio)
-    own = correlation(table_of(config, seed, partition).values, config.correlation)
-    return float(np.max(np.abs(recovered - to_positive_semidefinite(own)[0])))
-
-
-def figure_5(out: Path, console: Console) -> None:
-    """Write the seconds of clients, server and communication, by round, over d, n and density."""
-    console.print(
+def figure_5(making: Making) -> list[Finding]:
+    """Write the seconds of clients, server and sending, by round, over d, n and density."""
+    making.console.print(
         "The paper's third sweep varies s, which it relates to the exponent of a power law by a "
-        "rule it does not give: here a share of the edges is kept instead, which is the density."
+        "rule it does not give: here a share of the edges is kept instead, which is the density.",
+        soft_wrap=True,
     )
-    largest = DIMENSIONS[-1]
-    sweeps: dict[str, list[tuple[float, int, int, float]]] = {
-        "d": [(d, d, 150, 1.0) for d in DIMENSIONS],
-        "n": [(32 * ratio, 32, 32 * ratio, 1.0) for ratio in SAMPLE_RATIOS],
-        "kept": [(share, largest, 150, share) for share in KEPT_EDGES],
+    rounds = dict(zip(making["dimensions"], making["rounds"], strict=True))
+    n, middle, large = making["samples"], making["n-dimension"], making["kept-dimension"]
+    sweeps = {
+        "d": [(d, Timed(d, n, 1.0, rounds[d])) for d in rounds],
+        "n": [
+            (r * middle, Timed(middle, r * middle, 1.0, rounds[middle])) for r in making["ratios"]
+        ],
+        "kept": [(share, Timed(large, n, share, rounds[large])) for share in making["kept"]],
     }
-    settings = {"rounds": ROUNDS, "tolerance": 0.0, "screening": False}
-    summary: list[dict[str, Any]] = []
-    by_round: list[dict[str, Any]] = []
-    with Progress(console=console, transient=True) as progress, quiet():
-        task = progress.add_task("fig5", total=sum(map(len, sweeps.values())))
-        for name, points in sweeps.items():
-            for value, d, n, share in points:
-                rows = _timed_rounds(settings, thinned_tables(d, n, share))
-                found = [{"sweep": name, "value": value, "d": d, "n": n} | row for row in rows]
-                by_round += found
-                summary.append(_median(found))
-                progress.advance(task)
-    _print_figure_5(summary, console)
-    write_rows(out / "fig5.csv", summary, console)
-    write_rows(out / "fig5-rounds.csv", by_round, console)
+    # The largest first: the last to end is then a short one.
+    items = sorted({item for points in sweeps.values() for _, item in points}, reverse=True)
+    found = dict(zip(items, making.on_all_cores(_timed, items), strict=True))
+    by_round: Rows = [
+        {"sweep": name, "value": value, "d": item.d, "n": item.n, **row}
+        for name, points in sweeps.items()
+        for value, item in points
+        for row in found[item]
+    ]
+    summary = [
+        _median([row for row in by_round if (row["sweep"], row["value"]) == (name, value)])
+        for name, points in sweeps.items()
+        for value, _ in points
+    ]
+    shown = [{k: row[k] for k in ("sweep", "value", "n", *PARTS)} for row in summary]
+    making.table(shown, "seconds", show=f"Median seconds of a round; p = 10 d, {CLIENTS} clients")
+    making.table(summary)
+    making.table(by_round, "rounds")
     for name in sweeps:
-        mine = [row for row in summary if row["sweep"] == name]
-        lines = {part: [row[part] for row in mine] for part in (*_PARTS, "link")}
+        _draw(making, name, [row for row in summary if row["sweep"] == name], by_round)
+    return judged(summary, by_round)
+
+
+def _draw(making: Making, name: str, mine: Rows, by_round: Rows) -> None:
+    values = [row["value"] for row in mine]
+    plot = curves(
+        values,
+        {words: [row[part] for row in mine] for part, words in PARTS.items()},
+        x_label=AXES[name],
+        y_label="seconds of a round",
+        title="median over rounds, quartiles",
+        log_x=True,
+        log_y=True,
+        bands={
+            words: ([row[f"{part}, low"] for row in mine], [row[f"{part}, high"] for row in mine])
+            for part, words in PARTS.items()
+        },
+    )
+    making.plot(plot, name)
+    for part, words in PARTS.items():
+        places, lines, bands = {}, {}, {}
+        for value in values:
+            label = f"{name} = {value:g}"
+            own = [row for row in by_round if (row["sweep"], row["value"]) == (name, value)]
+            places[label] = [row["round"] for row in own]
+            low, lines[label], high = _running(np.array([row[part] for row in own]))
+            bands[label] = (low, high)
         plot = curves(
-            [row["value"] for row in mine], lines, x_label=name, y_label="seconds a round",
-            log_x=True, log_y=True,
+            places, lines, y_label=f"{words}, seconds", log_y=True, bands=bands,
+            title=f"running median and quartiles of {WINDOW} rounds",
         )  # fmt: skip
-        save_plot(plot, out / f"fig5-{name}")
-        for part in _PARTS:
-            lines = {
-                f"{name} = {row['value']:g}": [
-                    r[part] for r in by_round if (r["sweep"], r["value"]) == (name, row["value"])
-                ]
-                for row in mine
-            }
-            plot = curves(np.arange(1, ROUNDS + 1), lines, y_label=f"{part}, seconds", log_y=True)
-            save_plot(plot, out / f"fig5-{name}-{part}")
+        making.plot(plot, f"{name}-{part}")
 
 
-_PARTS = ("local", "server", "communication")
+def _running(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return quartiles (3, rounds) of the rounds around each."""
+    half = WINDOW // 2
+    near = [values[max(k - half, 0) : k + half + 1] for k in range(len(values))]
+    return np.array([np.quantile(some, (0.25, 0.5, 0.75)) for some in near]).T
 
 
 def thinned_tables(d: int, n: int, share: float, seed: int = 1) -> list[NDArray[np.float64]]:
@@ -189,24 +146,33 @@ def thinned_tables(d: int, n: int, share: float, seed: int = 1) -> list[NDArray[
     return tables
 
 
-def _timed_rounds(
-    settings: Mapping[str, Any], tables: Sequence[NDArray[np.float64]]
-) -> list[dict[str, float]]:
-    result, app = listened(settings, tables)
-    rows = []
+def _timed(item: Timed) -> Rows:
+    """Return the rounds of one run."""
+    tables = thinned_tables(item.d, item.n, item.share)
+    with quiet():
+        settings = {"rounds": item.rounds, "tolerance": 0.0, "screening": False}
+        result, app = listened(settings, tables)
+    rows: Rows = []
     pairs = tables[0].shape[1] * (tables[0].shape[1] - 1) / 2
+    usual = float(np.median(list(app.busy.values())))
     for row in result.metrics:
-        together = app.seconds[int(row["round"])]
+        number = int(row["round"])
+        together = app.seconds[number] + app.listening[number]
         sent = row["bytes-up"] + row["bytes-down"]
+        down, up = app.nonzero[number]
+        busy = app.busy.get(number, usual)
         rows.append(
             {
                 "round": row["round"],
-                "local": row["slowest-client-seconds"],
-                "server": row["server-seconds"],
-                "communication": row["seconds"] - together - row["server-seconds"],
+                "local": app.slowest[number],
+                "server": busy * row["server-seconds"],
                 "link": 8.0 * sent / BITS_A_SECOND,
+                "copying": busy * (row["seconds"] - together - row["server-seconds"]),
                 "bytes-up": row["bytes-up"],
                 "bytes-down": row["bytes-down"],
+                "nonzero-down": down,
+                "nonzero-up": up,
+                "memory": app.memory[number],
                 "density": row["edges"] / pairs,
             }
         )
@@ -214,22 +180,12 @@ def _timed_rounds(
 
 
 def _median(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the median over rounds; of the density, the last round's."""
-    same = {name: rows[0][name] for name in ("sweep", "value", "d", "n")}
-    names = (*_PARTS, "link", "bytes-up", "bytes-down")
-    middle = {name: float(np.median([row[name] for row in rows])) for name in names}
-    return {**same, **middle, "density": rows[-1]["density"]}
-
-
-def _print_figure_5(summary: Sequence[Mapping[str, Any]], console: Console) -> None:
-    table = Table(
-        title=f"Seconds a round, median of {ROUNDS}; p = {SUBNETWORKS} d, {CLIENTS} clients"
-    )
-    for column in ("", "p", "n", "slowest client", "server", "communication", "over 5 Mbit/s"):
-        table.add_column(column)
-    for row in summary:
-        cells = [f"{row[part]:.4f}" for part in _PARTS]
-        size = str(SUBNETWORKS * row["d"])
-        label = f"{row['sweep']} = {row['value']:g}"
-        table.add_row(label, size, str(row["n"]), *cells, f"{row['link']:.2f}")
-    console.print(table)
+    """Return medians and quartiles over rounds; of the density, the last round's."""
+    found: dict[str, Any] = {name: rows[0][name] for name in ("sweep", "value", "d", "n")}
+    found["rounds"] = len(rows)
+    for name in (*PARTS, "bytes-up", "bytes-down"):
+        low, middle, high = np.quantile([row[name] for row in rows], (0.25, 0.5, 0.75)).tolist()
+        found[name] = middle
+        if name in PARTS:
+            found |= {f"{name}, low": low, f"{name}, high": high}
+    return {**found, "density": rows[-1]["density"]}
