@@ -21,7 +21,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "privacy" / "README.md",
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("apps/*/README.md")),
 ]
 STUDIES = [package.rpartition(".")[2] for package in apps.STUDIES.values()]
