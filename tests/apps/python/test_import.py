@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import doctest
-import re
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
-import matplotlib
 import pytest
 
 import trellis
@@ -55,19 +53,6 @@ def test_examples_in_docstrings(module):
     failed, tried = doctest.testmod(import_module(f"apps.python.{module}"))
     assert tried > 0
     assert failed == 0
-
-
-def test_examples_in_the_page(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # some of them write files
-    matplotlib.use("Agg")
-    # Without the fences, or they would pass for expected output.
-    text = re.sub("^```.*$", "", PAGE.read_text(), flags=re.MULTILINE)
-    test = doctest.DocTestParser().get_doctest(text, {}, PAGE.name, str(PAGE), 0)
-    options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    runner = doctest.DocTestRunner(optionflags=options)
-    runner.run(test)
-    assert len(test.examples) > 40
-    assert runner.summarize().failed == 0
 
 
 def test_the_page_names_everything_that_is_public():
