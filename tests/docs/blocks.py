@@ -69,6 +69,7 @@ def pages() -> list[Path]:
         ROOT / "README.md",
         *sorted(ROOT.glob("docs/**/*.md")),
         *sorted(ROOT.glob("apps/*/README.md")),
+        *sorted(ROOT.glob("privacy/*.md")),
     ]
     return [page for page in found if page.relative_to(ROOT).as_posix() not in OTHERWISE]
 

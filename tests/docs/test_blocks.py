@@ -9,7 +9,7 @@ import matplotlib
 import pytest
 
 from .blocks import MARK, ROOT, TEXT, Block, blocks, pages
-from .commands import Unknown, check, execute, must_not_run, program
+from .commands import CHECKED, Unknown, check, execute, must_not_run, program
 
 PAGES = [page for page in pages() if blocks(page)]
 DOCTEST = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -78,6 +78,13 @@ def test_every_block_is_run_or_checked_or_says_why_not(page):
             continue
         for command in commands:
             check(command)
+
+
+def test_tests_that_a_page_or_a_table_names_are_there():
+    reasons = [block.reason for page in PAGES for block in blocks(page)]
+    named = [path for reason in reasons for path in re.findall(r"tests/[\w/.]+", reason)]
+    assert len(named) > 5
+    assert [path for path in [*named, *CHECKED.values()] if not (ROOT / path).exists()] == []
 
 
 def test_marks_stand_before_a_block():

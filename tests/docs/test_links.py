@@ -8,8 +8,7 @@ import pytest
 
 from .blocks import FENCE, ROOT, pages
 
-MORE = [ROOT / "CONTRIBUTING.md", ROOT / "privacy" / "README.md", ROOT / "privacy" / "POLICY.md"]
-PAGES = [*pages(), *MORE]
+PAGES = [*pages(), ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\]\(([^)\s#:]*)#([\w-]+)\)")
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 LARGEST = 150_000  # bytes; a repository keeps every version
