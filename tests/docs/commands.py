@@ -54,8 +54,10 @@ def must_not_run(command: str) -> bool:
     """Return whether a command is checked only, whatever the page says."""
     if program(command) != "trellis":
         return program(command) not in RUN
-    text = " ".join(arguments(command))
-    return text.split()[0] in CHECKED and not text.startswith(QUICK)
+    words = arguments(command)
+    if any(re.fullmatch(r"[A-Z][A-Z-]+", word) for word in words):
+        return True  # FOLDER, NAME: the reader's own
+    return words[0] in CHECKED and not " ".join(words).startswith(QUICK)
 
 
 def arguments(command: str) -> list[str]:

@@ -112,6 +112,19 @@ def test_what_is_wrong_in_a_command_is_found(command):
         check(command)
 
 
+def test_what_takes_minutes_or_is_the_readers_own_is_checked_only():
+    for command in (
+        "trellis paper consensus-graph fig2",
+        "trellis deploy up federation",
+        "trellis run consensus-graph --data FOLDER",
+        "make test",
+        "flwr run .",
+    ):
+        assert must_not_run(command)
+    for command in ("trellis deploy init graph", "trellis run consensus-graph", "echo 1"):
+        assert not must_not_run(command)
+
+
 def test_a_command_that_fails_is_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for command in ("trellis report nowhere", "echo nothing > nowhere/at-all"):
