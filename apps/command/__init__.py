@@ -44,7 +44,7 @@ USER_ERRORS = (ValueError, RuntimeError, OSError, ImportError)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code. Without ``arguments`` it is the process's own."""
-    options = _parser().parse_args(arguments)
+    options = command_parser().parse_args(arguments)
     code = _act(options)
     if arguments is None:
         # The process ends: to look for garbage in all that is loaded would take a fifth of the
@@ -85,7 +85,8 @@ def _say_interrupted(options: argparse.Namespace, console: Console) -> None:
         console.print(f"go on with: trellis run{study} --resume {out}", soft_wrap=True)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """Return what reads the command's words, every subcommand described."""
     parser = SuggestingParser(
         prog="trellis", description="Federated graph learning under privacy, on Flower."
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apps
-from apps.command import _parser, main
+from apps.command import command_parser, main
 from apps.command.given import assignments, settings_file
 from apps.common.settings import config_class
 from apps.experiments.figures import figure
@@ -98,7 +98,7 @@ def check(command: str) -> None:
 
 
 def _trellis(words: list[str]) -> None:
-    options = _parser().parse_args(words)
+    options = command_parser().parse_args(words)
     study = getattr(options, "study", None)
     if words[0] == "paper":
         for wanted in options.figures:
