@@ -6,7 +6,8 @@ that it is not run, and why::
     <!-- not run: needs a Ray cluster; tests/flower/test_ray_jobs.py -->
     <!-- options checked: takes two minutes -->
 
-The second kind has its commands parsed, and their settings and figures looked up.
+The second kind has its commands parsed, and their settings and figures looked up. Python after a
+line that ends with "file `name.py`:" is written to that file, for the commands that follow.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^\s*(`{3,})\s*([\w-]*)\s*$")
 MARK = re.compile(r"^\s*<!-- (not run|options checked): (.+?) -->$")
+FILE = re.compile(r"\bfile `(\w+\.py)`:$")
 LIST_ITEM = re.compile(r"^(\s*)(?:[-*]|\d+\.)\s+")
 # Pages that a test of their own runs.
 OTHERWISE = {"docs/extend.md": "tests/docs/test_extend.py"}
@@ -37,6 +39,7 @@ class Block:
     text: str
     mark: str = ""
     reason: str = ""
+    file: str = ""
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -44,7 +47,7 @@ class Block:
     @property
     def python(self) -> bool:
         """Whether it is Python."""
-        return self.language == "python"
+        return self.language == "python" or bool(self.file)
 
     def commands(self) -> list[str]:
         """Return its commands; a here-document, and lines that are continued, are one."""
@@ -80,7 +83,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def _blocks(page: Path, lines: list[str]) -> Iterator[Block]:
-    mark = reason = ""
+    mark = reason = file = ""
     indent = 4  # what makes a block: four columns beyond the text of a list
     at = 0
     blank = True
@@ -91,14 +94,14 @@ def _blocks(page: Path, lines: list[str]) -> Iterator[Block]:
             while not lines[end].strip().startswith(found.group(1)):
                 end += 1
             text = textwrap.dedent("\n".join(lines[at + 1 : end]))
-            yield Block(page, at + 1, found.group(2), text, mark, reason)
+            yield Block(page, at + 1, found.group(2), text, mark, reason, file)
             at = end
         elif blank and line.strip() and line.startswith(" " * indent):
             end = at
             while end < len(lines) and lines[end][:indent].strip() == "":
                 end += 1
             text = textwrap.dedent("\n".join(lines[at:end])).rstrip()
-            yield Block(page, at + 1, "", text, mark, reason)
+            yield Block(page, at + 1, "", text, mark, reason, file)
             at = end - 1
         elif found := MARK.match(line):
             mark, reason = found.groups()
@@ -112,5 +115,7 @@ def _blocks(page: Path, lines: list[str]) -> Iterator[Block]:
             indent = 4
         if lines[at].strip():
             mark = reason = ""
+            named = FILE.search(line)
+            file = named.group(1) if named else ""
         blank = not lines[at].strip()
         at += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+from pathlib import Path
 
 import matplotlib
 import pytest
@@ -12,6 +13,8 @@ from .blocks import MARK, ROOT, TEXT, Block, blocks, pages
 from .commands import CHECKED, Unknown, check, execute, must_not_run, program
 
 PAGES = [page for page in pages() if blocks(page)]
+# What may not stand in a block that is taken for a formula or a picture.
+CODE = r"trellis |^(import|from|def|class) "
 DOCTEST = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
@@ -20,7 +23,10 @@ def name(page) -> str:
 
 
 def run_python(block: Block, names: dict[str, object]) -> None:
-    """Run a Python block; of one with prompts, compare what it shows."""
+    """Run a Python block; of one with prompts, compare what it shows; write one that is a file."""
+    if block.file:
+        Path(block.file).write_text(block.text)
+        return
     if ">>>" not in block.text:
         exec(compile(block.text, str(block), "exec"), names)
         return
@@ -39,6 +45,7 @@ def clone(tmp_path, monkeypatch):
         if not path.name.startswith(".") and path.name != "results":
             (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delenv("TRELLIS_DATA", raising=False)
     matplotlib.use("Agg")
 
@@ -74,7 +81,7 @@ def test_every_block_is_run_or_checked_or_says_why_not(page):
         assert commands or block.language in TEXT, where
         if block.mark == "not run" or not any(map(program, commands)):
             # A formula, a folder: no line of it may look like something to type.
-            assert block.mark or "trellis " not in block.text, where
+            assert block.mark or not re.search(CODE, block.text, re.MULTILINE), where
             continue
         for command in commands:
             check(command)
@@ -137,11 +144,14 @@ def test_blocks_are_found_in_every_form(tmp_path):
     page.write_text(
         "text\n\n    trellis list   # all\n\n1. A step:\n\n       make run\n\n   more\n\n"
         "<!-- not run: needs a cluster of machines -->\n```python\nimport ray\n```\n\n"
+        "As a file `loss.py`:\n\n    class Loss:\n\n        size = 1\n\n"
         "- a\n  b\n\n<!-- options checked: slow -->\n\n    trellis run x \\\n        --set a=b\n"
     )
-    first, second, third, fourth = blocks(page)
+    first, second, third, written, fourth = blocks(page)
     assert first.commands() == ["trellis list   # all"]
     assert second.commands() == ["make run"]
     assert (third.python, third.mark) == (True, "not run")
+    assert (written.python, written.file) == (True, "loss.py")
+    assert written.text == "class Loss:\n\n    size = 1"
     assert (fourth.mark, fourth.reason) == ("options checked", "slow")
     assert [" ".join(one.split()) for one in fourth.commands()] == ["trellis run x --set a=b"]
