@@ -5,8 +5,8 @@
     result = trellis.run("consensus-graph", data={"berlin": df1, "madrid": df2}, rho=0.5)
     result.graph("consensus")
 
-The same as the ``trellis`` command, with the result in hand. ``docs/python.md`` has every name with
-an example. Nothing heavy is imported before it is needed.
+The same as the ``trellis`` command, with the result in hand. ``docs/how-to/python.md`` has every
+name with an example. Nothing heavy is imported before it is needed.
 """
 
 from __future__ import annotations

@@ -22,14 +22,14 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "privacy" / "README.md",
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("apps/*/README.md")),
 ]
 STUDIES = [package.rpartition(".")[2] for package in apps.STUDIES.values()]
 # Of http://www.apache.org/licenses/LICENSE-2.0.txt, as it is, nothing filled in.
 APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 # How a page names a module of ours or something in it, and how a file or folder.
-DOTTED = re.compile(r"\b(?:apps|strategies|privacy|sim)(?:\.[A-Za-z_]\w*)+(?!\.?[\w/])")
+DOTTED = re.compile(r"(?<![\w-])(?:apps|strategies|privacy|sim)(?:\.[A-Za-z_]\w*)+(?!\.?[\w/])")
 PATH = re.compile(r"`((?:apps|strategies|privacy|sim|tests|benchmarks)/[\w/.<>]*)`")
 
 

@@ -81,7 +81,8 @@ def repeat_section(result: RunResult, folder: Path) -> Section:
         blocks.append(
             Paragraph(
                 "Here every server had a SuperLink of its own; these commands have all servers in "
-                "one process. docs/graph.md has the commands for servers that are apart."
+                "one process. docs/how-to/graph-of-servers.md has the commands for servers "
+                "that are apart."
             )
         )
     settings = [[name, _plain(value)] for name, value in result.config.items()]

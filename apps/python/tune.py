@@ -40,7 +40,8 @@ def tune(
         Runs are kept there as they are made, and a second call goes on with them.
     **options
         ``splits``, ``seed``, ``by``, ``better``, ``search``, ``trials``, ``spend``, ``public``,
-        ``force`` and ``workers``; see `apps.tuning.tuner.tune` and docs/tuning.md.
+        ``force`` and ``workers``; see `apps.tuning.tuner.tune` and
+        docs/how-to/choosing-settings.md.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """How many messages a device gets in a whole run, and that fewer of them end at the same result.
 
-Counts are deterministic. The table is that of docs/messages.md.
+Counts are deterministic. The table is that of docs/explanation/messages.md.
 """
 
 from __future__ import annotations
