@@ -5,7 +5,7 @@
 # make bench  side-by-side benchmarks in 5 minutes (FULL=1 all, ONLY=name one), writes benchmarks/results.json
 # make paper  the papers' figures at their own sizes, writes docs/papers.md (QUICK=1 in 15 minutes)
 # make docs   the documentation as a site without a network, into site/; broken links fail
-# make notebook   run docs/own-data.ipynb anew and keep what it shows
+# make notebook   run docs/own-data.ipynb and docs/tour.ipynb anew and keep what they show
 # make lock   resolve and pin every version anew
 # make clean  remove everything the commands above made
 
@@ -63,7 +63,7 @@ docs: install
 	@echo "open site/index.html"
 
 notebook: install
-	$(BIN)/python -m tests.docs.notebook docs/own-data.ipynb
+	$(BIN)/python -m tests.docs.notebook docs/own-data.ipynb docs/tour.ipynb
 
 # Pins every version anew. torch is pinned by hand: newer ones bring gigabytes of CUDA packages.
 lock:
