@@ -83,4 +83,6 @@ def _cost(result: RunResult) -> str:
                 f"(noise of {known['helped-noise']:.0%})"
             )
         text += ". "
+        if not all(0.0 <= known.get(share, 0.0) <= 1.0 for share in ("held-out", "helped")):
+            text += "With its noise a share can come out below 0 or above 100 %. "
     return text.strip()
