@@ -26,7 +26,8 @@ from sim.run_config import Scalar, toml
 
 logger = logging.getLogger("trellis.flower")
 
-CONNECTION = "trellis"
+# Not a word that may be a folder's: `flwr ls NAME` takes a folder of that name for an app.
+CONNECTION = "trellis-superlink"
 _CLI_TIMEOUT = 60.0
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -152,6 +152,7 @@ def _follow(
 ) -> dict[str, Any] | None:
     """Follow all runs, a thread each; return how each ended, nothing where Ctrl-C came first."""
     from apps.common.progress import Display, display_on
+    from sim.flwr_command import CONNECTION
     from sim.processes import FlowerRunError
 
     from .submit import log_reader
@@ -191,8 +192,8 @@ def _follow(
         say(console, "the runs go on without this command. To follow one, or to stop it:")
         for name, run_id in runs.items():
             home = commands[name].home
-            say(console, f"  {name}: FLWR_HOME={home} flwr log {run_id} trellis --stream")
-            say(console, f"  {name}: FLWR_HOME={home} flwr stop {run_id} trellis")
+            say(console, f"  {name}: FLWR_HOME={home} flwr log {run_id} {CONNECTION} --stream")
+            say(console, f"  {name}: FLWR_HOME={home} flwr stop {run_id} {CONNECTION}")
         return None
     return ended
 

@@ -32,6 +32,7 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     from sim.federation.folder import Federation
     from sim.federation.graph.folder import is_graph
     from sim.federation.rehearsal import commands
+    from sim.flwr_command import CONNECTION
     from sim.processes import FlowerRunError
     from sim.run_config import check_run_config
 
@@ -78,8 +79,8 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     except KeyboardInterrupt:
         home = command.home
         say(console, f"run {run_id} goes on without this command. To follow it, or to stop it:")
-        say(console, f"  FLWR_HOME={home} flwr log {run_id} trellis --stream")
-        say(console, f"  FLWR_HOME={home} flwr stop {run_id} trellis")
+        say(console, f"  FLWR_HOME={home} flwr log {run_id} {CONNECTION} --stream")
+        say(console, f"  FLWR_HOME={home} flwr stop {run_id} {CONNECTION}")
         return 130
     except FlowerRunError as error:
         say(console, f"run {run_id} could not be followed to its end: {error}")
