@@ -26,7 +26,6 @@ from apps.pages.plots import curves
 from privacy.mechanisms.gaussian import gaussian_sigma
 from privacy.mechanisms.shares import plan_share, simulated_sum_noise
 from privacy.secagg.graph import expected_noisers
-from strategies.consensus_graph.strategy import consensus_update, gamma_update
 
 from ..config import ConsensusGraphConfig
 from ..data import Truth, synthetic_table, synthetic_truth
@@ -35,7 +34,7 @@ from ..private.device import release_ratio
 from ..private.forecast import forecast_of
 from ..private.personal import personal_graph
 from ..problem import Matrix, Vector, sensitivity, statistic
-from ..solver import solve
+from .algorithm import Constants, exact_rounds
 
 SEEDS = range(1, 11)
 WATCHED = 25
@@ -153,19 +152,17 @@ def by_rounds(federation: Federation, epsilon: float) -> tuple[Vector, dict[int,
             sigma = gaussian_sigma(epsilon, config.delta, distance)
             z = statistic(signals, config.bound)
             zs.append(z + sigma * rng.standard_normal(z.size))
-    count = len(zs)
-    consensus = np.full(zs[0].size, 1.0 / (config.nodes - 1))
-    weights, gamma = np.tile(consensus, (count, 1)), np.full(count, 1.0 / count)
-    for _ in range(_ROUNDS):
-        before = consensus
-        for i, z in enumerate(zs):
-            pull = config.rho * gamma[i]
-            weights[i] = solve(z, config.alpha, config.beta, pull, consensus, tolerance=1e-6).w
-        consensus = consensus_update(weights, gamma, config.rho, sparsity)
-        gamma = gamma_update(weights, consensus)
-        if np.linalg.norm(consensus - before) <= _SETTLED * np.linalg.norm(before):
-            break
-    return consensus, {i: weights[i] for i in federation.watched()}
+    known = Constants(
+        alpha=config.alpha,
+        beta=config.beta,
+        rho=config.rho,
+        lambda_=sparsity,
+        step=0.0,
+        local_steps=0,
+        rounds=_ROUNDS,
+    )
+    course = exact_rounds(np.array(zs), known, tolerance=1e-6, settled=_SETTLED)
+    return course.consensus[-1], {i: course.weights[-1][i] for i in federation.watched()}
 
 
 def _private_row(item: tuple[int, int, float, int]) -> dict[str, float]:
