@@ -97,4 +97,6 @@ def _pair(one: Any, other: Any) -> str:
 
 
 def _list(words: Sequence[str]) -> str:
+    if len(words) > _SHOWN:
+        return f"at {len(words)} points, the first {words[0]}, the last {words[-1]}"
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
