@@ -89,7 +89,10 @@ def constants(making: Making) -> list[Finding]:
             for unit, v in tested.items()
         }
         verdict, why = outcome(sides, reason, lost="not")
-        text = ", ".join(f"{spread(v)} on {unit}" for unit, v in tested.items())
+        text = ", ".join(
+            f"{spread(v)} on {unit} (at most {number(limit)} with {np.mean(v <= limit):.0%} of seeds)"
+            for unit, v in tested.items()
+        )
         return Finding(claim, f"{what}: {text}", verdict, why, seeds)
 
     law = float(values["scale law, relative difference"].max())

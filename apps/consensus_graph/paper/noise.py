@@ -42,7 +42,13 @@ def sound_name(how: str, epsilon: float) -> str:
 
 
 def printed_noise(
-    z: Any, signals: int, epsilon: float, rounds: int, steps: int, seed: int
+    z: Any,
+    signals: int,
+    epsilon: float,
+    rounds: int,
+    steps: int,
+    seed: int,
+    clip: float = CLIP,
 ) -> Noise:
     """Return the gradient noise of Theorem 3, the budget split evenly over the rounds."""
     config = ConsensusGraphConfig(
@@ -51,7 +57,7 @@ def printed_noise(
         rounds=rounds,
         epsilon=epsilon,
         delta=DELTA,
-        clip=CLIP,
+        clip=clip,
     )
 
     def draw(server_round: int, client: int) -> Vector:
