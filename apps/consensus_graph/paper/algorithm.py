@@ -1,4 +1,4 @@
-"""Algorithm 1 of [ZW] without messages, round by round, for what a result does not tell: its course.
+"""Algorithm 1 of [ZW] without messages, round by round: the course that a result does not tell.
 
 The clients' arithmetic is `solver.accelerated_steps`, as on a device; the server's that of the
 strategy. `plain_rounds` has the iteration exactly as printed, without the guards of ours (no
@@ -38,7 +38,6 @@ class Constants:
     step: float
     local_steps: int
     rounds: int
-
 
     @classmethod
     def of(cls, tuned: Mapping[str, Any], **how: Any) -> Constants:
@@ -165,4 +164,5 @@ def _rounds(
                 break
     except _OutsideError:
         pass
-    return Course(*(np.array(part) for part in zip(*seen, strict=True)))
+    weights, consensus, gamma = (np.array(part) for part in zip(*seen, strict=True))
+    return Course(weights, consensus, gamma)

@@ -76,6 +76,8 @@ def outcome(
 
     ``sides`` are as `holds` says: 1 for the claim, -1 against it, 0 not to be told apart.
     """
+    if not sides:
+        raise ValueError("a claim without a point to judge it by")
     against = [where for where, side in sides.items() if side < 0]
     equal = [where for where, side in sides.items() if side == 0]
     if not against and not equal:

@@ -101,9 +101,7 @@ def figure_4(making: Making) -> list[Finding]:
         rows.append(row)
     making.table(rows, show=f"Edges found at q = {q:g}, {size} signals")
     making.plot(_picture(outcomes, making["drawn"]), "graphs")
-    found = {
-        line: {k: np.array(v) for k, v in numbers.items()} for line, numbers in parts.items()
-    }
+    found = {line: {k: np.array(v) for k, v in numbers.items()} for line, numbers in parts.items()}
     scores = Scores.of(outcomes)
     seeds = len(making.seeds)
     return [

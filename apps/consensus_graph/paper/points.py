@@ -115,9 +115,7 @@ class Scores:
             if line.endswith(AS_PRINTED) and line.removesuffix(AS_PRINTED) in lines
         }
         label = y_label or METRICS[metric]
-        return curves(
-            points, means, x_label=x_label, y_label=label, bands=bands, like=like, **how
-        )
+        return curves(points, means, x_label=x_label, y_label=label, bands=bands, like=like, **how)
 
 
 def both_solvers(making: Making) -> dict[str, dict[str, Any]]:

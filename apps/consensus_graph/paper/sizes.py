@@ -6,6 +6,7 @@ T = 8, side by side. The latter stops early, which is itself a regulariser: it m
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -160,7 +161,7 @@ def _equal_sizes(
             scores.at(printed[IGL], b, "mcc"),
             scores.at(printed[IGL], a, "mcc"),
         )
-        for a, b in zip(sizes, sizes[1:], strict=False)
+        for a, b in itertools.pairwise(sizes)
     }
     largest = sizes[-1]
     exact = "; ".join(

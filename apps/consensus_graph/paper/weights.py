@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from apps.common.seeds import generator
-from apps.experiments.finding import Finding
+from apps.experiments.finding import Finding, Verdict
 from apps.experiments.making import Making
 
 from ..config import ConsensusGraphConfig
@@ -132,18 +132,18 @@ def _ratio(claim: str, gamma: dict[str, Matrix], close: float) -> Finding:
         f"further than {close:.0%} from it; gamma has the unit of 1 / weight, and the paper does "
         "not say what its weights were normalised to, nor rho and lambda"
     )
-    verdict = "partly" if any(near) else "refuted"
+    verdict: Verdict = "partly" if any(near) else "refuted"
     return Finding(claim, f"{text} (paper: {paper:.2f})", verdict, why, seeds)
 
 
 def _printed_order(overlaps: Sequence[float]) -> Finding:
     """Judge the table against the text beside it: no run is needed for that."""
-    rising = [share for share in sorted(overlaps[1:])]  # q = 0.2, 0.4, 0.6, 0.8, as the text says
+    rising = sorted(overlaps[1:])  # q = 0.2, 0.4, 0.6, 0.8, as the text says
     printed = PAPER_OVERLAPS[1:]
     agree = float(np.corrcoef(np.argsort(np.argsort(printed)), np.arange(len(printed)))[0, 1])
     text = (
-        f"with q = {', '.join(f'{q:g}' for q in rising)} for clients 2 to 5 the printed gamma has a "
-        f"rank correlation of {agree:.2g} with q"
+        f"with q = {', '.join(f'{q:g}' for q in rising)} for clients 2 to 5 the printed gamma has "
+        f"a rank correlation of {agree:.2g} with q"
     )
     if agree > 0.0:
         return Finding("table1-text", text, "reproduced")

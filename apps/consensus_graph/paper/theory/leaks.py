@@ -12,13 +12,13 @@ from apps.experiments.finding import Finding, spread
 from apps.experiments.making import Making
 from apps.pages.plots import curves, level
 
-from ..audit import PAPER_SETTINGS, audit_paper, last_step, neighbours
-from ..config import ConsensusGraphConfig
-from ..problem import recover_statistic
-from ..release import paper_noise, release_statistic
-from .algorithm import Constants, Course, exact_rounds, guarded_rounds, statistics_of
-from .judging import mean_and_error, number
-from .points import settings
+from ...audit import PAPER_SETTINGS, audit_paper, last_step, neighbours
+from ...config import ConsensusGraphConfig
+from ...problem import recover_statistic
+from ...release import paper_noise, release_statistic
+from ..algorithm import Constants, Course, exact_rounds, guarded_rounds, statistics_of
+from ..judging import mean_and_error, number
+from ..points import settings
 
 _NODE = Node("audit", 0, None, None, True)
 # The settings of `trellis audit`, and those of the synthetic figures.
@@ -31,7 +31,7 @@ AttackItem = tuple[str, int, int, int, int]
 
 
 def attacked(item: AttackItem) -> dict[str, float]:
-    """Return what one round claims, what an attack shows, and the true sensitivity over that claimed."""
+    """Return what one round claims, what an attack shows, and true over claimed sensitivity."""
     strength, steps, nodes, trials, seed = item
     given: dict[str, Any] = {**PAPER_SETTINGS, **STRENGTHS[strength]}
     given |= {"local-steps": steps, "privacy": "paper", "nodes": nodes}
@@ -154,7 +154,7 @@ def graphs_tell(making: Making) -> list[Finding]:
     if worst > making["close"]:
         return [Finding("graphs-tell", text, "reproduced", seeds=seeds)]
     why = (
-        "a graph satisfies the optimality condition of (13), or nearly, and that gives the client's "
-        "mean squared difference on every edge"
+        "a graph satisfies the optimality condition of (13), or nearly, and that gives the "
+        "client's mean squared difference on every edge"
     )
     return [Finding("graphs-tell", text, "refuted", why, seeds)]

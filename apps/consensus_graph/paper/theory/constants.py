@@ -1,4 +1,4 @@
-"""The paper's constants (Sec. V-A5): do they do what it says, on raw weights and on normalised ones.
+"""The paper's constants (Sec. V-A5): do they do what it says, on raw and on normalised weights.
 
 C = 25 belongs to raw weights, beta = 1.5 and eta_w = 0.0005 to weights normalised to trace d. With
 c the raw mean degree, z' = c z and w' = w / c: see `sensitivity`.
@@ -13,14 +13,14 @@ import numpy as np
 from apps.experiments.finding import Finding, spread
 from apps.experiments.making import Making
 
-from ..config import ConsensusGraphConfig
-from ..data import synthetic_table, synthetic_truth
-from ..problem import degrees, statistic
-from ..solver import solve
-from .algorithm import ALPHA, Constants, exact_rounds, plain_rounds, statistics_of
-from .judging import number, outcome
-from .points import settings
-from .theory import smoothness
+from ...config import ConsensusGraphConfig
+from ...data import synthetic_table, synthetic_truth
+from ...problem import degrees, statistic
+from ...solver import solve
+from ..algorithm import ALPHA, Constants, exact_rounds, plain_rounds, statistics_of
+from ..judging import number, outcome
+from ..points import settings
+from .bounds import smoothness
 
 RAW, NORMALISED = "raw weights", "normalised weights"
 
@@ -90,7 +90,7 @@ def constants(making: Making) -> list[Finding]:
         }
         verdict, why = outcome(sides, reason, lost="not")
         text = ", ".join(
-            f"{spread(v)} on {unit} (at most {number(limit)} with {np.mean(v <= limit):.0%} of seeds)"
+            f"{spread(v)} on {unit} (at most {limit:g} with {np.mean(v <= limit):.0%} of seeds)"
             for unit, v in tested.items()
         )
         return Finding(claim, f"{what}: {text}", verdict, why, seeds)

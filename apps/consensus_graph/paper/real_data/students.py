@@ -8,6 +8,7 @@ by the rule of `baselines`: the best MCC of clients' graphs on the tuning seeds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +18,16 @@ from apps.experiments.datasets import dataset
 from apps.experiments.finding import Finding
 from apps.experiments.making import Making
 
-from ..config import ConsensusGraphConfig
-from ..data import Truth, smooth_signals
-from ..problem import Matrix, Vector, adjacency, edge_vector, statistic
-from .algorithm import Constants
+from ...config import ConsensusGraphConfig
+from ...data import Truth, smooth_signals
+from ...problem import Matrix, Vector, adjacency, edge_vector, statistic
+from ..algorithm import Constants
+from ..judging import ordered
+from ..noise import CLIP, noisy_name, printed_noise
+from ..points import METRICS, Scores
+from ..private import Federation, at_home, pooled_statistic
 from .baselines import FEDAVG, FEDGL, IGL, run_method, search, setting_rows
 from .baselines import constants_of as fitted
-from .judging import ordered
-from .noise import CLIP, noisy_name, printed_noise
-from .points import METRICS, Scores
-from .private import Federation, at_home, pooled_statistic
 
 STUDENTS = 32
 # Networks, number of signals, seed.
@@ -53,7 +54,7 @@ def _signals(draw: Draw, truth: Matrix) -> list[Matrix]:
     ]
 
 
-def _scores(graphs: Sequence[Vector], truth: Matrix) -> dict[str, float]:
+def _scores(graphs: Any, truth: Matrix) -> dict[str, float]:
     pairs = list(zip(graphs, truth, strict=True))
     return {
         "mcc": float(np.mean([matthews(w, t) for w, t in pairs])),
@@ -85,9 +86,7 @@ def compared(item: Item) -> dict[str, dict[str, float]]:
         found[method] = _scores(np.broadcast_to(graphs, truth.shape), truth)
     known = dict(constants)[FEDGL]
     for epsilon in epsilons:
-        noise = printed_noise(
-            clipped, draw[1], epsilon, known.rounds, known.local_steps, draw[2]
-        )
+        noise = printed_noise(clipped, draw[1], epsilon, known.rounds, known.local_steps, draw[2])
         graphs = run_method(FEDGL, clipped, known, noise).weights[-1]
         found[noisy_name(epsilon)] = _scores(graphs, truth)
     config = ConsensusGraphConfig(
@@ -139,9 +138,7 @@ def figure_7(making: Making) -> list[Finding]:
     making.table(scores.rows("signals", sizes, lines, list(METRICS)))
     making.table(setting_rows(tuned, "signals"), "settings")
     for metric in METRICS:
-        making.plot(
-            scores.plot(sizes, lines, metric, x_label="signals of every client"), metric
-        )
+        making.plot(scores.plot(sizes, lines, metric, x_label="signals of every client"), metric)
     return _judged(making, scores)
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from apps.experiments.making import Making
 
-from ..problem import Matrix
-from .algorithm import Constants, Course, Noise, exact_rounds, guarded_rounds
+from ...problem import Matrix
+from ..algorithm import Constants, Course, Noise, exact_rounds, guarded_rounds
 
 IGL, FEDAVG, FEDGL = "IGL", "FedAvg", "FedGL"
 Draw = TypeVar("Draw")
@@ -83,7 +83,11 @@ def told(tuned: Mapping[str, Mapping[str, float]]) -> str:
 def setting_rows(tuned: Mapping[Any, Mapping[str, Mapping[str, float]]], axis: str) -> list[Any]:
     """Return a table of the settings that were found, a row a point and method."""
     return [
-        {axis: point, "method": method, **{n: given.get(n, np.nan) for n in ("beta", "rho", "lambda")}}
+        {
+            axis: point,
+            "method": method,
+            **{n: given.get(n, np.nan) for n in ("beta", "rho", "lambda")},
+        }
         for point, by_method in tuned.items()
         for method, given in by_method.items()
     ]

@@ -15,11 +15,11 @@ from apps.common.seeds import generator
 from apps.experiments.finding import Finding
 from apps.experiments.making import Making
 
-from ..config import ConsensusGraphConfig
-from ..problem import Matrix, Vector, degrees, gradient, node_count
-from .algorithm import Constants, Course, Noise, plain_rounds, statistics_of
-from .judging import number, outcome
-from .points import settings
+from ...config import ConsensusGraphConfig
+from ...problem import Matrix, Vector, degrees, gradient, node_count
+from ..algorithm import Constants, Course, Noise, plain_rounds, statistics_of
+from ..judging import number, outcome
+from ..points import settings
 
 CLIP = 25.0
 

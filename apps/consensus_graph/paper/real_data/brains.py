@@ -4,7 +4,7 @@ Twenty-two subjects of ABIDE (AAL atlas) are at hand, where the paper has 1,112;
 either group. The paper names neither the pair nor the 34 of 90 regions: here the atlas' first 34.
 Series are standardised within a subject. There is no true graph to tune by: beta, rho and lambda
 were set once, by eye, for graphs about as dense as the paper's, the same beta for learning alone.
-Rows of a series are not independent, so privacy of one row, which is all that is claimed, is little.
+Rows of a series are not independent, so privacy of one row, all that is claimed, is little.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from apps.experiments.datasets import dataset
 from apps.experiments.finding import Finding, spread
 from apps.experiments.making import Making
 
-from ..problem import Matrix, Vector, statistic
-from .algorithm import Constants
+from ...problem import Matrix, Vector, statistic
+from ..algorithm import Constants
+from ..judging import holds, mean_and_error, ordered, outcome
+from ..noise import printed_noise
+from ..pictures import graphs_in_a_grid
 from .baselines import FEDGL, IGL, constants_of, run_method
-from .judging import holds, mean_and_error, ordered, outcome
-from .noise import printed_noise
-from .pictures import graphs_in_a_grid
 
 GROUPS = {"autism": 1, "control": 0}
 
@@ -53,17 +53,20 @@ def brain_graphs(item: Item) -> dict[str, NDArray[np.float64]]:
     z, clipped = (np.array([statistic(x, c) for x in tables]) for c in (None, clip))
     course = run_method(FEDGL, z, fedgl)
     count = min(len(x) for x in tables)
-    noise = printed_noise(
-        clipped, count, epsilon, fedgl.rounds, fedgl.local_steps, seed, clip
-    )
+    noise = printed_noise(clipped, count, epsilon, fedgl.rounds, fedgl.local_steps, seed, clip)
     noisy = run_method(FEDGL, clipped, fedgl, noise)
     return {
         FEDGL: course.weights[-1],
         "consensus": course.consensus[-1:],
         IGL: run_method(IGL, z, alone).weights[-1],
         _noisy(epsilon): noisy.weights[-1],
-        "clipped": np.array([[np.mean([np.linalg.norm(statistic(r[None])) > clip for r in x])] for x in tables]),
+        "clipped": np.array([_beyond(x, clip) for x in tables]),
     }
+
+
+def _beyond(rows: Matrix, clip: float) -> float:
+    """Return the part of rows whose vector of squared differences is longer than the clip."""
+    return float(np.mean([np.linalg.norm(statistic(row[None])) > clip for row in rows]))
 
 
 def _noisy(epsilon: float) -> str:
@@ -72,7 +75,8 @@ def _noisy(epsilon: float) -> str:
 
 def overlap(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
     """Return the part of all edges of two graphs that both have."""
-    return float(np.count_nonzero(one & other) / max(np.count_nonzero(one | other), 1))
+    both, any_ = int(np.sum(one & other)), int(np.sum(one | other))
+    return both / max(any_, 1)
 
 
 def chance(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
