@@ -64,7 +64,7 @@ def ordered(
         chosen = [min(gains, key=lambda w: gains[w]), max(gains, key=lambda w: gains[w])]
         won = sum(side > 0 for side in sides.values())
         what = f"{what}, better at {won} of {len(points)} points; least and most"
-    shown = [f"{_pair(*points[where])} {where}" for where in chosen]
+    shown = [f"{_pair(*points[where])} {where}".rstrip() for where in chosen]
     verdict, why = outcome(sides, reason)
     return Finding(claim, f"{what}: {', '.join(shown)}", verdict, why, seeds)
 

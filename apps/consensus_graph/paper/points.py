@@ -1,10 +1,10 @@
 """Runs at the points of a figure: settings, scores over seeds, tables and curves with their spread.
 
 beta, rho and lambda were tuned for each method and each point of the synthetic experiments by a
-grid search on other seeds (``tuned.toml``, made by ``trellis paper consensus-graph tune``), for
-exact local solves: the best MCC; for FedGL the best sum of the clients' and the consensus' MCC.
-Algorithm 1 as printed runs with the same values. MCC counts an edge where its weight exceeds 0.2 of
-the graph's largest.
+grid search on other seeds (``tuned.toml`` and, for more than 100 signals, ``tuned-large.toml``,
+made by ``trellis paper consensus-graph tune tune-large``), for exact local solves: the best MCC;
+for FedGL the best sum of the clients' and the consensus' MCC. Algorithm 1 as printed runs with the
+same values. MCC counts an edge where its weight exceeds 0.2 of the graph's largest.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ METRICS = {"mcc": "Matthews correlation of edges (MCC)", "re": "relative error o
 
 @lru_cache(maxsize=1)
 def _tuned() -> dict[str, dict[str, float]]:
-    path = Path(__file__).with_name("tuned.toml")
-    return tomllib.loads(path.read_text())
+    found: dict[str, dict[str, float]] = {}
+    for name in ("tuned.toml", "tuned-large.toml"):
+        found |= tomllib.loads(Path(__file__).with_name(name).read_text())
+    return found
 
 
 def settings(method: str, overlap: float, signals: int | str) -> dict[str, Any]:
@@ -47,9 +49,10 @@ def settings(method: str, overlap: float, signals: int | str) -> dict[str, Any]:
     # Clients of different sizes use what was tuned for their mean size, and where nothing was
     # tuned for so many signals, what was for the largest number below.
     size = signals if isinstance(signals, int) else 50
-    known = [int(name.rpartition("-")[2]) for name in _tuned() if name.startswith(f"{method}-")]
+    prefix = f"{method}-{overlap:g}-"
+    known = [int(name.removeprefix(prefix)) for name in _tuned() if name.startswith(prefix)]
     near = max(n for n in known if n <= max(size, min(known)))
-    tuned = _tuned()[f"{method}-{overlap:g}-{near}"]
+    tuned = _tuned()[f"{prefix}{near}"]
     return {"method": method, "overlap": overlap, "signals": str(signals), **tuned}
 
 

@@ -1,4 +1,4 @@
-"""The grid search behind ``tuned.toml``: every method at every point of the synthetic figures."""
+"""The grid search behind ``tuned.toml`` and ``tuned-large.toml``: methods at points of figures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from .points import METHODS, STUDY
 def tune(making: Making) -> list[Finding]:
     """Search the grid on other seeds; write the best parameters of every method and setting."""
     points = [(float(q), int(size)) for q, size in making["points"]]
+    methods = [method for method in METHODS if method in making["methods"]]
     grid: list[dict[str, Any]] = [
-        {"method": m, "beta": b} for m in METHODS[:2] for b in making["betas"]
+        {"method": m, "beta": b} for m in methods if m != "fedgl" for b in making["betas"]
     ]
     pulls = itertools.product(making["fedgl-betas"], making["rhos"], making["lambdas"])
     grid += [
@@ -46,16 +47,16 @@ def tune(making: Making) -> list[Finding]:
         f"# Best on seeds {first} to {last}: MCC, for fedgl the sum of local and consensus MCC."
     ]
     rows = []
-    for (q, size), method in itertools.product(points, METHODS):
+    for (q, size), method in itertools.product(points, methods):
         mine = {row: v for row, v in found.items() if row[:3] == (q, size, ("method", method))}
         best = max(mine, key=lambda row: mine[row]["mcc"] + _consensus_mcc(method, mine[row]))
         lines += ["", f'["{method}-{q:g}-{size}"]']
         lines += [f"{name} = {value}" for name, value in best[3:]]
         rows.append({"overlap": q, "signals": size, "method": method, **dict(best[3:])})
-    path = making.out / "tuned.toml"
+    path = making.out / making["file"]
     write_atomically(path, ("\n".join(lines) + "\n").encode())
     making.table(rows)
-    read = Path(__file__).with_name("tuned.toml")
+    read = Path(__file__).with_name(making["file"])
     making.console.print(f"wrote {path}; the figures read {read}", soft_wrap=True)
     return []
 

@@ -96,7 +96,7 @@ def test_every_point_of_the_figures_is_tuned():
 
 
 def test_more_signals_than_were_tuned_for_take_the_nearest_below():
-    assert points.settings("fedgl", 0.5, 1000)["beta"] == points.settings("fedgl", 0.5, 100)["beta"]
+    assert points.settings("igl", 0.5, 400)["beta"] == points.settings("igl", 0.5, 200)["beta"]
     assert points.settings("fedgl", 0.5, 60)["beta"] == points.settings("fedgl", 0.5, 50)["beta"]
 
 
@@ -108,10 +108,11 @@ def test_tuning_and_evaluation_share_no_seed():
         if "first-tuning-seed" in full:
             first = full["first-tuning-seed"]
             tuning |= set(range(first, first + full["tuning-seeds"]))
-    tune = known["tune"].numbers("full")
-    tuning |= set(range(tune["first-seed"], tune["first-seed"] + tune["seeds"]))
+    for name in ("tune", "tune-large"):
+        full = known[name].numbers("full")
+        tuning |= set(range(full["first-seed"], full["first-seed"] + full["seeds"]))
     for name, figure in known.items():
-        if name != "tune":
+        if not name.startswith("tune"):
             assert not tuning & set(range(1, 1 + figure.numbers("full")["seeds"])), name
 
 

@@ -109,6 +109,7 @@ def compared(graphs: dict[str, NDArray[np.float64]], methods: Sequence[str]) -> 
 
 def figure_9(making: Making) -> list[Finding]:
     """Draw one pair's graphs by every method, and compare all pairs."""
+    dataset("ABIDE")  # before any work: it may not be there
     tuned = {"beta": making["beta"], "rho": making["rho"], "lambda": making["lambda"]}
     fedgl, alone = (constants_of(making, given) for given in (tuned, {"beta": making["beta"]}))
     regions, epsilon = making["regions"], making["epsilon"]

@@ -180,6 +180,7 @@ def _items(
 
 def table_2(making: Making) -> list[Finding]:
     """Tabulate NMI, RI and FMI for the first four objects, for other sets, and over a grid."""
+    dataset("COIL20")  # before any work: it may not be there
     seeds = list(making.seeds)
     chosen = _chosen(making)
     noise_draws = _items(making, [FIRST_FOUR] * len(seeds), chosen)
@@ -294,6 +295,7 @@ def _over_grid(making: Making) -> Finding:
 
 def figure_8(making: Making) -> list[Finding]:
     """Draw the graphs of the first four objects as matrices, and count what joins two objects."""
+    dataset("COIL20")
     items = _items(making, [FIRST_FOUR] * len(making.seeds), _chosen(making))
     found = making.on_all_cores(agreements, items)
     graphs = graphs_of(*items[0])

@@ -103,6 +103,7 @@ def compared(item: Item) -> dict[str, dict[str, float]]:
 
 def figure_7(making: Making) -> list[Finding]:
     """Draw MCC and RE on student networks over the number of signals."""
+    dataset("students")  # before any work: it may not be there
     networks, sizes = tuple(making["networks"]), making["sizes"]
     first = making["first-tuning-seed"]
     tuned = {
