@@ -76,7 +76,7 @@ def figure_6b(making: Making) -> list[Finding]:
     after = list(range(total + 1))
     making.table(error.rows("round", after, names, ("re",)))
     making.plot(error.plot(after, names, "re", x_label="round", log_y=True))
-    change = "relative change of clients' graphs"
+    change = "relative change of graphs"
     plot = moved.plot(after[1:], names, "re", x_label="round", y_label=change, log_y=True)
     making.plot(plot, "change")
     making.table(budget.rows("rounds in all", [*budgets, total], names, ("re",)), "fewer")

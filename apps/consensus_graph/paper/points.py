@@ -33,7 +33,7 @@ AS_PRINTED = ", as printed"  # Algorithm 1 with K and T of the paper, beside the
 SOLVERS = ("", AS_PRINTED)
 LABELS = {"igl": "IGL", "fedavg": "FedAvg", "fedgl": "FedGL clients"}
 CONSENSUS = "FedGL consensus"
-METRICS = {"mcc": "Matthews correlation of edges (MCC)", "re": "relative error of weights (RE)"}
+METRICS = {"mcc": "agreement of edges (MCC)", "re": "relative error of weights (RE)"}
 
 
 @lru_cache(maxsize=1)

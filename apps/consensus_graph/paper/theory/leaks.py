@@ -77,7 +77,7 @@ def theorem_3(making: Making) -> list[Finding]:
             low.append(mean - half)
             high.append(mean + half)
     making.table(rows, show="One round of Theorem 3 under attack")
-    label = "epsilon of one round, at least (95 %)"
+    label = "epsilon of a round, at least"
     plot = curves(
         making["steps"], lines, x_label="local steps K of a round", y_label=label, bands=bands
     )

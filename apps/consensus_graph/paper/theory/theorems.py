@@ -124,7 +124,7 @@ def theorem_1(making: Making) -> list[Finding]:
             lines[name], bands[name] = _with_band(np.array(table))
             places[name] = after
     making.table(rows, show="Theorem 1: cumulative squared steps over their bounds")
-    label = "mean squared step of all clients' graphs"
+    label = "mean squared step of graphs"
     plot = curves(
         places, lines, x_label="rounds, T", y_label=label, bands=bands, log_x=True, log_y=True
     )
@@ -205,7 +205,7 @@ def theorem_2(making: Making) -> list[Finding]:
         name = f"sigma {sigma:g}"
         lines[name], bands[name] = _with_band(steps)
     making.table(rows, show="Theorem 2: cumulative squared steps over their bounds")
-    label = "squared step of all clients' graphs"
+    label = "squared step of graphs"
     after = np.arange(1, rounds + 1)
     plot = curves(after, lines, x_label="round", y_label=label, bands=bands, log_y=True)
     making.plot(plot)
