@@ -15,7 +15,7 @@ from apps.experiments.making import Making
 
 from ...config import ConsensusGraphConfig
 from ...data import synthetic_table, synthetic_truth
-from ...problem import degrees, statistic
+from ...problem import Vector, degrees, statistic
 from ...solver import solve
 from ..algorithm import ALPHA, Constants, exact_rounds, plain_rounds, statistics_of
 from ..judging import number, outcome
@@ -64,6 +64,13 @@ def constants_at(item: Item) -> dict[str, float]:
     return {**found, "scale law, relative difference": float(law)}
 
 
+def _typical(values: Vector) -> str:
+    """Return the mean and its error, or the median where a run has left the domain."""
+    if np.all(np.isfinite(values)):
+        return spread(values)
+    return f"median {np.median(values):.3g}"
+
+
 def constants(making: Making) -> list[Finding]:
     """Measure clipping, step, convergence and the scale law over seeds."""
     how = {
@@ -90,7 +97,7 @@ def constants(making: Making) -> list[Finding]:
         }
         verdict, why = outcome(sides, reason, lost="not")
         text = ", ".join(
-            f"{spread(v)} on {unit} (at most {limit:g} with {np.mean(v <= limit):.0%} of seeds)"
+            f"{_typical(v)} on {unit} (at most {limit:g} with {np.mean(v <= limit):.0%} of seeds)"
             for unit, v in tested.items()
         )
         return Finding(claim, f"{what}: {text}", verdict, why, seeds)
