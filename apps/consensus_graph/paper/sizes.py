@@ -202,8 +202,8 @@ def _equal_sizes(
             f"MCC of learning alone against FedAvg, as printed (FedGL at {largest} signals: "
             f"{spread(scores.at(printed[FEDGL], largest, 'mcc'))})",
             pairs("mcc", printed[IGL], printed[FEDAVG]),
-            "with few signals one graph from all clients' signals is better than one from a "
-            "client's own",
+            "with few signals one graph of all clients' signals is no worse than one of a client's "
+            "own",
             seeds=seeds,
         ),
         ordered(
