@@ -236,7 +236,8 @@ def _printed(
             text.append(f"{name} {values}{exact}")
         verdict, why = outcome(sides, lost=f"further than {making['close']:g} from it")
         seeds = len(first) if claim == "table2-noise" else 0
-        findings.append(Finding(claim, f"NMI, RI, FMI: {'; '.join(text)}", verdict, why, seeds))
+        said = f"NMI, RI, FMI, with settings chosen on these objects: {'; '.join(text)}"
+        findings.append(Finding(claim, said, verdict, why, seeds))
     return findings
 
 
