@@ -122,8 +122,8 @@ def constants(making: Making) -> list[Finding]:
             "constants-converged",
             "distance from the minimiser",
             making["close"],
-            "the step belongs to normalised weights; on raw ones, to which C belongs, the same step "
-            f"is {np.mean(values['mean degree'] ** 2):.0f} times longer",
+            "the step belongs to normalised weights; on raw ones, to which C belongs, the same "
+            f"would be {np.mean(values['mean degree'] ** 2):.0f} times longer",
         ),
         Finding(
             "constants-scale",
