@@ -29,11 +29,13 @@ def curves(
     log_y: bool = False,
     bands: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
     points: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+    like: Mapping[str, str] | None = None,
 ) -> Figure:
     """Draw named curves over ``x``, or each over its own ``x[name]``.
 
     ``bands`` are the lower and upper ends of a curve's spread by its name. ``points`` are others'
-    values (x, y), as crosses; one that has the name of a curve has its colour.
+    values (x, y), as crosses; one that has the name of a curve has its colour. A curve in ``like``
+    is drawn in the colour of the one named there, dashed: the same thing found in another way.
 
     What cannot be drawn (not finite; not positive on a logarithmic axis) leaves a gap. A
     logarithmic axis that spans little has labels between the powers of ten as well.
@@ -52,15 +54,17 @@ def curves(
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=x_label == "round"))
     if log_y:
         log_axis(axes.yaxis, axes.set_yscale)
-    for index, (name, values) in enumerate(y.items()):
+    looks = _looks(list(y), like or {})
+    for name, values in y.items():
+        colour, dashes = looks[name]
         place = np.asarray(x[name] if isinstance(x, Mapping) else x, dtype=np.float64)
         value = np.asarray(values, dtype=np.float64)
         hidden = ~np.isfinite(value) | (log_y & (value <= 0.0)) | (log_x & (place <= 0.0))
         axes.plot(
             place,
             np.where(hidden, np.nan, value),
-            color=PALETTE[index % len(PALETTE)],
-            linestyle=("-", "--", ":")[index // len(PALETTE) % 3],
+            color=colour,
+            linestyle=dashes,
             linewidth=1.6,
             marker="o" if value.size <= 30 else "",
             markersize=3.2,
@@ -73,14 +77,13 @@ def curves(
                 place,
                 np.where(hidden, np.nan, low),
                 np.where(hidden, np.nan, high),
-                color=PALETTE[index % len(PALETTE)],
+                color=colour,
                 alpha=0.18,
                 linewidth=0,
             )
-    colours = {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(y)}
     for name, (places, theirs) in (points or {}).items():
         look: Any = {"marker": "x", "s": 26, "linewidths": 1.4, "zorder": 3}
-        colour = colours.get(name, INK)
+        colour, _ = looks.get(name, (INK, "-"))
         axes.scatter(places, theirs, color=colour, label=plain(_beside(name, y)), **look)
     seen = np.concatenate([np.asarray(values, dtype=np.float64).ravel() for values in y.values()])
     if not log_y and np.all(np.mod(seen[np.isfinite(seen)], 1.0) == 0.0):
@@ -97,6 +100,15 @@ def curves(
         figure.legend(loc="lower center", ncols=columns, fontsize=8.5, borderaxespad=0.2)
     _fit(figure, axes, 0.19 * lines)
     return figure
+
+
+def _looks(names: list[str], like: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the colour and the dashes of every curve."""
+    looks = {}
+    for index, name in enumerate(name for name in names if name not in like):
+        dashes = ("-", "--", ":")[index // len(PALETTE) % 3]
+        looks[name] = (PALETTE[index % len(PALETTE)], dashes)
+    return {name: looks[name] if name in looks else (looks[like[name]][0], "--") for name in names}
 
 
 def _beside(name: str, curves: Mapping[str, ArrayLike]) -> str:

@@ -62,3 +62,11 @@ def test_a_level_is_a_named_line_across():
 def test_a_point_that_cannot_be_drawn_is_not_marked(x, y):
     figure = plots.mark(plots.curves([0.1, 0.2], {"y": [1.0, 2.0]}, log_x=True), x, y)
     assert len(figure.axes[0].lines) == 1
+
+
+def test_a_curve_like_another_has_its_colour_and_is_dashed():
+    x = np.arange(3.0)
+    figure = plots.curves(x, {"a": x, "b": x, "b again": x}, like={"b again": "b"})
+    first, second, again = figure.axes[0].lines
+    assert again.get_color() == second.get_color() != first.get_color()
+    assert (second.get_linestyle(), again.get_linestyle()) == ("-", "--")
