@@ -12,6 +12,8 @@ MODELS = ("gcn", "gin")
 TASKS = ("node", "graph")
 ESTIMATORS = ("raw", "rectified", "double", "simplex")
 METRICS = ("gw", "fgw", "wasserstein")
+DISTANCES = ("euclidean", "cosine", "correlation")
+LOSSES = ("square", "kl")
 SCORE_SHARE = 0.1  # of epsilon, where the model is scored on graphs that were held out
 DOWNSTREAM = ("svm", "knn", "spectral", "kmeans", "anomaly", "outliers", "medoids")
 PAIRS = ("all", "needed")
@@ -50,7 +52,10 @@ class GromovWassersteinConfig(StudyConfig):
         (two encodings at half the budget), ``simplex``
     metric, alpha : ``gw``, ``fgw`` (``alpha`` is the weight of structure), or ``wasserstein`` in
         the common space
-    distance : between rows, ``euclidean`` or ``cosine``
+    distance : between rows, ``euclidean``, or one minus their ``cosine`` or ``correlation``
+    gw_loss : of ``gw`` and ``fgw`` between two distances: ``square``, or ``kl``, which is not
+        symmetric (both ways are solved, the mean is told) and has neither the compiled solver nor
+        ``pairs = "needed"`` nor ``kmeans``
     restarts : more starts of every pair's problem
     pairs : ``all`` solves every pair of graphs; ``needed`` only those whose distances what is done
         with them, and every device's neighbours, depend on: the answers are the same
@@ -94,6 +99,7 @@ class GromovWassersteinConfig(StudyConfig):
     metric: str = "gw"
     alpha: float = 0.5
     distance: str = "euclidean"
+    gw_loss: str = "square"
     restarts: int = 0
     pairs: str = "all"
     downstream: str = "svm,knn,spectral,anomaly"
@@ -115,7 +121,7 @@ class GromovWassersteinConfig(StudyConfig):
         self.one_of("budget_per", ("node", "graph"))
         self.one_of("estimator", ESTIMATORS)
         self.one_of("metric", METRICS)
-        self.one_of("distance", ("euclidean", "cosine"))
+        self.one_of("distance", DISTANCES)
         self.positive("dirichlet")
         for name in ("learning_rate", "weight_decay", "proximal"):
             self.at_least(name, 0.0)
@@ -140,12 +146,13 @@ class GromovWassersteinConfig(StudyConfig):
             )
         if self.estimator == "simplex" and self.bits == 1:
             raise ConfigError("bits=1: estimator='simplex' needs two coordinates of a row or more")
-        if self.estimator in ("double", "simplex") and self.distance == "cosine":
+        if self.estimator in ("double", "simplex") and self.distance != "euclidean":
             raise ConfigError(
-                f"distance='cosine' with estimator={self.estimator!r}: it estimates squared "
+                f"distance={self.distance!r} with estimator={self.estimator!r}: it estimates squared "
                 "Euclidean distances; set distance='euclidean'"
             )
         self._check_pairs()
+        self._check_loss()
         self.positive("gradient_bound")
         if not 0.0 < self.training_share <= 0.8:
             raise ConfigError(
@@ -166,6 +173,27 @@ class GromovWassersteinConfig(StudyConfig):
             raise ConfigError(
                 f"pairs='needed' with downstream={self.downstream!r}: {', '.join(wanting)} cannot "
                 f"do without any pair; set pairs='all', or choose from {', '.join(rest)}, none"
+            )
+
+    def _check_loss(self) -> None:
+        """Refuse what holds for the square loss alone."""
+        self.one_of("gw_loss", LOSSES)
+        if self.gw_loss == "square":
+            return
+        if self.metric == "wasserstein":
+            raise ConfigError(
+                f"gw-loss={self.gw_loss!r} with metric='wasserstein': it compares rows, not "
+                "distances, and has no such loss; set gw-loss='square', or metric='gw'"
+            )
+        if self.pairs == "needed":
+            raise ConfigError(
+                f"gw-loss={self.gw_loss!r} with pairs='needed': the lower bounds that leave pairs "
+                "out are of the square loss; set pairs='all'"
+            )
+        if "kmeans" in self.downstream_names():
+            raise ConfigError(
+                f"gw-loss={self.gw_loss!r} with downstream={self.downstream!r}: barycentres of "
+                "kmeans are of the square loss; leave kmeans out, or set gw-loss='square'"
             )
 
     def _check_training(self) -> None:
