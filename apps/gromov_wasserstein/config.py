@@ -148,8 +148,8 @@ class GromovWassersteinConfig(StudyConfig):
             raise ConfigError("bits=1: estimator='simplex' needs two coordinates of a row or more")
         if self.estimator in ("double", "simplex") and self.distance != "euclidean":
             raise ConfigError(
-                f"distance={self.distance!r} with estimator={self.estimator!r}: it estimates squared "
-                "Euclidean distances; set distance='euclidean'"
+                f"distance={self.distance!r} with estimator={self.estimator!r}: it estimates "
+                "squared Euclidean distances; set distance='euclidean'"
             )
         self._check_pairs()
         self._check_loss()

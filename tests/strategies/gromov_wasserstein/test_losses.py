@@ -84,7 +84,7 @@ def test_a_match_with_a_zero_costs_what_the_floor_says():
 
 def test_what_holds_for_squares_alone_is_refused():
     matrices = [matrix(seed, 5) for seed in range(3)]
-    with pytest.raises(ValueError, match="compiled.*square"):
+    with pytest.raises(ValueError, match=r"compiled.*square"):
         pairwise(matrices, loss="kl", solver="compiled")
     with pytest.raises(ValueError, match="wasserstein"):
         pairwise(None, features=[np.eye(3)] * 2, metric="wasserstein", loss="kl")
