@@ -25,18 +25,10 @@ from __future__ import annotations
 
 # Name of a figure -> module:function; read by `apps.experiments.figures`, so nothing heavy here.
 FIGURES: dict[str, str] = {
-    "table1": "table:table_1",
-    "fig2": "subgraphs:figure_2",
-    "fig3": "epsilon:figure_3",
     "fig4": "subgraphs:figure_4",
-    "fig5": "epsilon:figure_5",
-    "fig7": "subgraphs:figure_7",
     "fig11": "subgraphs:figure_11",
     "fig12": "removals:figure_12",
-    "privacy-utility": "epsilon:privacy_utility",
     "private": "private:private",
     "break-even": "break_even:break_even",
 }
-ON_REQUEST: dict[str, str] = {
-    "table1-full": "table:table_1_full",
-}
+ON_REQUEST: dict[str, str] = {}
