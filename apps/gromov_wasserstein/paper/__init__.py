@@ -25,9 +25,6 @@ from __future__ import annotations
 
 # Name of a figure -> module:function; read by `apps.experiments.figures`, so nothing heavy here.
 FIGURES: dict[str, str] = {
-    "fig4": "subgraphs:figure_4",
-    "fig11": "subgraphs:figure_11",
-    "fig12": "removals:figure_12",
     "private": "private:private",
     "break-even": "break_even:break_even",
 }

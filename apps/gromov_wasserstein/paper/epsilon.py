@@ -103,8 +103,9 @@ def _figure_3_verdicts(
         beside = np.abs(ours[small].mean(axis=1) - control[small].mean(axis=1))
         as_constant.append(bool(beside.max() <= 0.03))
         told["stable"].append(
-            f"k = {k}: at most {100 * off.max():.1f} points from {100 * plain[:, column].mean():.1f}"
-            f" % without LDP, {100 * beside.max():.1f} from a constant embedding"
+            f"k = {k}: at most {100 * off.max():.1f} points from "
+            f"{100 * plain[:, column].mean():.1f} % without LDP, "
+            f"{100 * beside.max():.1f} from a constant embedding"
         )
         fall = ours[0] - ours[-1]
         hurts.append(clearly(float(fall.mean()), float(standard_error(fall))))

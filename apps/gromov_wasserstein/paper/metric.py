@@ -237,7 +237,8 @@ def _rises(measured: Sequence[Measured], seeds: int) -> Finding:
         up.append(clearly(float(change.mean()), float(standard_error(change))) and bool(more))
         told.append(
             f"{found.hops} hop: from {found.means[0].mean():.3g} at {found.budgets[0].name} to "
-            f"{found.means[-1].mean():.3g} at {found.budgets[-1].name}, deviation over draws from "
+            f"{found.means[-1].mean():.3g} at {found.budgets[-1].name} (constant embedding "
+            f"{found.control[0].mean():.3g} and {found.control[-1].mean():.3g}), deviation from "
             f"{found.spreads[0].mean():.2g} to {found.spreads[-1].mean():.2g}"
         )
     text = f"mean GW, {'; '.join(told)}"
