@@ -34,6 +34,7 @@ SEED = 1
 QUICK = Grid(
     (0.1, 1.0, 10.0, 100.0, 1000.0), (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 )  # of distances near 1
+SVM_GRIDS = {"paper": GRIDS["paper"], "quick": QUICK, "smallest": Grid((1.0, 100.0), (1.0,))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,12 +166,10 @@ def accuracy(
 def _score(d: Array, labels: Integers, way: str, seed: int) -> Accuracy:
     if way.startswith("knn"):
         return knn_accuracy(d, labels, int(way.removeprefix("knn")), seed=seed)
-    grid, folds = {
-        "svm-paper": (GRIDS["paper"], 10),
-        "svm-quick": (QUICK, 10),
-        "svm-smallest": (Grid((1.0, 100.0), (1.0,)), 2),
-    }[way]
-    return svm_accuracy(d / (d.mean() or 1.0), labels, seed=seed, grid=grid, folds=folds)
+    name = way.removeprefix("svm-")
+    folds = 2 if name == "smallest" else 10
+    scaled = d / (d.mean() or 1.0)
+    return svm_accuracy(scaled, labels, seed=seed, grid=SVM_GRIDS[name], folds=folds)
 
 
 def against(ours: Array, control: Array) -> tuple[float, float]:
