@@ -160,7 +160,7 @@ def privacy_utility(making: Making) -> list[Finding]:
                 settings = estimator_settings(budget, chosen, part)
                 given = flat if estimator == "constant" else part
                 keys.append((per, budget.epsilon, estimator))
-                jobs += [(settings, given.rows, 0, seed) for seed in seeds]
+                jobs += [(settings, given.rows, seed, SEED) for seed in seeds]
     truth, *found = making.on_all_cores(drawn_distances, jobs, "privacy-utility")
     upper = np.triu_indices(len(truth), 1)
     gaps = np.abs(part.sizes[:, None] - part.sizes[None, :]).astype(np.float64)

@@ -109,12 +109,14 @@ def over_epsilon(making: Making, parts: Sequence[Embedded], hops: int) -> Measur
     row = float(np.mean([np.mean(1.0 / part.sizes) for part in parts]))
     return Measured(
         hops,
-        np.array([upper.mean() for upper in uppers]),
-        *means.mean(axis=3).transpose(2, 0, 1),
-        means[:, :, 0].std(axis=2),
-        *kept.mean(axis=3).transpose(2, 0, 1),
-        np.array([b.epsilon * (row if b.per == "graph" else 1.0) for b in budgets]),
-        budgets,
+        plain=np.array([upper.mean() for upper in uppers]),
+        means=means[:, :, 0].mean(axis=2),
+        control=means[:, :, 1].mean(axis=2),
+        spreads=means[:, :, 0].std(axis=2),
+        kept=kept[:, :, 0].mean(axis=2),
+        kept_control=kept[:, :, 1].mean(axis=2),
+        epsilons=np.array([b.epsilon * (row if b.per == "graph" else 1.0) for b in budgets]),
+        budgets=budgets,
     )
 
 

@@ -25,8 +25,8 @@ def test_every_table_and_figure_has_a_command():
     wanted |= {f"fig{number}" for number in range(2, 13)}
     wanted |= {"theorem1", "encoder", "equation2", "communication"}
     known = figures(STUDY)
-    assert set(known) == wanted | OURS
-    assert not any(figure.on_request for figure in known.values())
+    assert set(known) == wanted | OURS | {"table1-sample"}
+    assert [name for name, figure in known.items() if figure.on_request] == ["table1-sample"]
     assert [claim.name for claim, _ in untested(STUDY)] == ["fig1"]
 
 
@@ -34,6 +34,8 @@ def test_every_claim_has_one_name_a_place_and_a_source():
     claims = [claim for figure in figures(STUDY).values() for claim in figure.claims]
     assert len({claim.name for claim in claims}) == len(claims) > 45
     for name, figure in figures(STUDY).items():
+        if figure.on_request:
+            continue
         places = {claim.place for claim in figure.claims}
         assert places == {"ours"} if name in OURS else places != {"ours"}
 

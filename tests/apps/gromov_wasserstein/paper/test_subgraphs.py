@@ -51,7 +51,7 @@ class Clusters:
         self.tight, self.tight_labels = tight + seeds, labels + seeds
         self.ari_plain, self.others = ari + seeds, {OWN_ROW: seeds}
         self.agreement = np.array(agreement)[:, None] + seeds
-        self.control = np.full((2, 3), control)
+        self.control = np.broadcast_to(control, (2, 3))
         self.budgets = (DEFAULT, node_budget(200.0))
 
 
@@ -66,6 +66,8 @@ def test_the_verdicts_on_clusters_follow_from_the_numbers():
     assert _small("c", [Clusters()], 3).verdict == "refuted"
     assert _large("c", [Clusters()], 3).verdict == "refuted"
     assert _large("c", [Clusters(agreement=(0.9, 0.1))], 3).verdict == "reproduced"
+    falls_as_a_constant_s = Clusters(agreement=(0.9, 0.1), control=np.array([[0.9], [0.1]]))
+    assert _large("c", [falls_as_a_constant_s], 3).verdict == "refuted"
 
 
 def five(name: str, count: int, hops: int, seed: int = 1) -> tuple[list[Graph], list[Graph]]:
