@@ -117,8 +117,9 @@ def _verdict(
     )
     if all(ahead):
         return Finding("break-even", text, "reproduced", "", seeds)
-    why = f"clearly ahead at {sum(ahead)} of {len(ahead)} epsilons with {clients[-1]} clients"
-    return Finding("break-even", text, "partly" if any(ahead) else "refuted", why, seeds)
+    mostly = float(leads.mean()) > 0.0
+    why = f"ahead by two standard errors at {sum(ahead)} of {len(ahead)} epsilons"
+    return Finding("break-even", text, "partly" if mostly else "refuted", why, seeds)
 
 
 def crossings(epsilons: Sequence[float], clients: Sequence[int], means: Array) -> list[str]:

@@ -110,10 +110,12 @@ def figure_4(making: Making) -> list[Finding]:
     first, seed = fives[0][1], seeds[0]
     shown = [distances(NONE.config(), first, workers=1)]
     shown += [drawn_distances((b.config(), first, 0, seed)) for b in budgets]
-    titles = [names[0], *(f"{name}, one draw" for name in names[1:])]
+    by_name = {line["epsilon"]: line for line in lines}
+    titles = [
+        f"{name}: {by_name[name]['mean GW']:.2g} (paper {by_name[name]['paper']})" for name in names
+    ]
     making.plot(heat_maps(shown, titles, label="GW", columns=2))
     bound = _corners(making)
-    by_name = {line["epsilon"]: line for line in lines}
     return [
         _level(values["no LDP"], bound, making),
         _little(by_name, budgets[0].name, len(seeds)),

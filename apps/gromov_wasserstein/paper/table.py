@@ -44,6 +44,7 @@ from .scores import (
     raw_job,
     score_job,
 )
+from .table_plot import dots
 from .table_verdicts import RAW, Line, verdicts
 
 SPK_COSTS = tuple(10.0**k for k in range(-3, 4))  # more, up to 1e7, only let the solver run on
@@ -95,6 +96,7 @@ def table_1(making: Making) -> list[Finding]:
         "encoder. Models of labels of graphs embed graphs whose labels they have not seen; SVMs on "
         "them, and 'number of nodes, halves', learn inside halves."
     )
+    making.plot(dots(lines, list(sets)))
     return verdicts(lines, {data: len(graphs) for data, graphs in sets.items()}, len(seeds))
 
 
