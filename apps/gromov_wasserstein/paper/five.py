@@ -38,7 +38,7 @@ from .scores import (
 # [JC] Sec. 4.1: mean and deviation of the ten distances.
 PAPER_FIGURE_4 = {
     "no LDP": (2.38, 2.22),
-    "1/|V| a node": (2.42, 2.33),
+    "1/n a node": (2.42, 2.33),
     "0.1 a node": (2.43, 2.35),
     "1 a node": (3.25, 3.09),
 }

@@ -82,7 +82,7 @@ class Budget:
 
 
 NONE = Budget("no LDP", 0.0)
-DEFAULT = Budget("1/|V| a node", 1.0, "graph")
+DEFAULT = Budget("1/n a node", 1.0, "graph")  # n = |V|, the number of nodes
 
 
 def node_budget(epsilon: float) -> Budget:

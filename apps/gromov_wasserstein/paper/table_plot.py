@@ -30,11 +30,19 @@ def dots(lines: Mapping[tuple[str, str], Line], sets: Sequence[str]) -> Any:
         for place, name in zip(places, names, strict=True):
             line = lines[data, name]
             error = 2.0 * np.nan_to_num(line.error)
-            look: Any = {"color": PALETTE[0], "markersize": 4, "label": "ours"}
+            look: Any = {
+                "color": PALETTE[0],
+                "markersize": 4,
+                "label": "ours, two standard errors over seeds",
+            }
             axes.errorbar(line.mean, place + 0.12, xerr=error, fmt="o", **look)
             if data in PAPER.get(name, {}):
                 mean, deviation = PAPER[name][data]
-                look = {"color": PALETTE[1], "markersize": 5, "label": "paper"}
+                look = {
+                    "color": PALETTE[1],
+                    "markersize": 5,
+                    "label": "paper, with the ± it prints",
+                }
                 axes.errorbar(mean, place - 0.18, xerr=deviation, fmt="x", **look)
         axes.set_title(plain(data), fontsize=9)
         axes.set_xlabel("accuracy in per cent")

@@ -25,7 +25,7 @@ def test_figure_3_shows_h_star_beside_a_constant_embedding(tmp_path, console, mo
     found = make(STUDY, "fig3", tmp_path, console, seeds=2, draws=2)
     rows = read(tmp_path / "fig3.csv")
     assert [(row["k"], row["epsilon"]) for row in rows] == [
-        (k, name) for k in ("3", "5") for name in ("1/|V| a node", "200 a node")
+        (k, name) for k in ("3", "5") for name in ("1/n a node", "200 a node")
     ]
     for row in rows:
         gap = float(row["accuracy"]) - float(row["constant"])

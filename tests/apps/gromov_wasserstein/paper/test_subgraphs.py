@@ -28,7 +28,7 @@ def test_clusters_are_scored_beside_controls(tmp_path, console, monkeypatch):
     for hops in ("1", "2"):
         assert {
             (hops, "H, no LDP, k-means"),
-            (hops, "H*, 1/|V| a node, k-means"),
+            (hops, "H*, 1/n a node, k-means"),
             (hops, "H, spectral on plain Wasserstein"),
             (hops, "largest entry of the centre's row"),
         } <= set(rows)
