@@ -19,8 +19,8 @@ from typing import Literal
 from rich.console import Console
 
 from apps.common.results import write_atomically
-from apps.common.tables import DataError
 
+from .datasets import DataSetMissing
 from .figures import Figure, Size
 from .finding import Finding
 from .making import Making, code_digest
@@ -66,7 +66,7 @@ def make_figure(
     try:
         findings = list(figure.function()(making))
         _check(figure, findings)
-    except DataError as error:
+    except DataSetMissing as error:
         made = Made(figure, size, "skipped", reason=str(error))
     except Exception as error:
         # Whatever a figure stumbles over: the others are worth having.

@@ -12,6 +12,8 @@ MODELS = ("gcn", "gin")
 TASKS = ("node", "graph")
 ESTIMATORS = ("raw", "rectified", "double", "simplex")
 METRICS = ("gw", "fgw", "wasserstein")
+DISTANCES = ("euclidean", "cosine", "correlation")
+LOSSES = ("square", "kl")
 SCORE_SHARE = 0.1  # of epsilon, where the model is scored on graphs that were held out
 DOWNSTREAM = ("svm", "knn", "spectral", "kmeans", "anomaly", "outliers", "medoids")
 PAIRS = ("all", "needed")
@@ -54,7 +56,10 @@ class GromovWassersteinConfig(StudyConfig):
     metric : between graphs: ``gw`` (Gromov-Wasserstein), ``fgw`` (with features, see ``alpha``), or
         ``wasserstein`` in the common space
     alpha : of ``fgw``, the weight of structure: 0 is features only, 1 structure only [share]
-    distance : between rows, ``euclidean`` or ``cosine``
+    distance : between rows, ``euclidean``, or one minus their ``cosine`` or ``correlation``
+    gw_loss : of ``gw`` and ``fgw`` between two distances: ``square``, or ``kl``, which is not
+        symmetric (both ways are solved, the mean is told) and has neither the compiled solver nor
+        ``pairs = "needed"`` nor ``kmeans``
     restarts : how many more starts every pair's problem has [starts]
     pairs : ``all`` solves every pair of graphs; ``needed`` only those whose distances what is done
         with them, and every device's neighbours, depend on: the answers are the same
@@ -100,6 +105,7 @@ class GromovWassersteinConfig(StudyConfig):
     metric: str = "gw"
     alpha: float = 0.5
     distance: str = "euclidean"
+    gw_loss: str = "square"
     restarts: int = 0
     pairs: str = "all"
     downstream: str = "svm,knn,spectral,anomaly"
@@ -121,7 +127,7 @@ class GromovWassersteinConfig(StudyConfig):
         self.one_of("budget_per", ("node", "graph"))
         self.one_of("estimator", ESTIMATORS)
         self.one_of("metric", METRICS)
-        self.one_of("distance", ("euclidean", "cosine"))
+        self.one_of("distance", DISTANCES)
         self.positive("dirichlet")
         for name in ("learning_rate", "weight_decay", "proximal"):
             self.at_least(name, 0.0)
@@ -145,12 +151,13 @@ class GromovWassersteinConfig(StudyConfig):
             )
         if self.estimator == "simplex" and self.bits == 1:
             raise ConfigError("bits=1: estimator='simplex' needs two coordinates of a row or more")
-        if self.estimator in ("double", "simplex") and self.distance == "cosine":
+        if self.estimator in ("double", "simplex") and self.distance != "euclidean":
             raise ConfigError(
-                f"distance='cosine' with estimator={self.estimator!r}: it estimates squared "
-                "Euclidean distances; set distance='euclidean'"
+                f"distance={self.distance!r} with estimator={self.estimator!r}: it estimates "
+                "squared Euclidean distances; set distance='euclidean'"
             )
         self._check_pairs()
+        self._check_loss()
         self.positive("gradient_bound")
         self.between(
             *("training_share", 0.0, 0.8),
@@ -171,6 +178,27 @@ class GromovWassersteinConfig(StudyConfig):
             raise ConfigError(
                 f"pairs='needed' with downstream={self.downstream!r}: {', '.join(wanting)} cannot "
                 f"do without any pair; set pairs='all', or choose from {', '.join(rest)}, none"
+            )
+
+    def _check_loss(self) -> None:
+        """Refuse what holds for the square loss alone."""
+        self.one_of("gw_loss", LOSSES)
+        if self.gw_loss == "square":
+            return
+        if self.metric == "wasserstein":
+            raise ConfigError(
+                f"gw-loss={self.gw_loss!r} with metric='wasserstein': it compares rows, not "
+                "distances, and has no such loss; set gw-loss='square', or metric='gw'"
+            )
+        if self.pairs == "needed":
+            raise ConfigError(
+                f"gw-loss={self.gw_loss!r} with pairs='needed': the lower bounds that leave pairs "
+                "out are of the square loss; set pairs='all'"
+            )
+        if "kmeans" in self.downstream_names():
+            raise ConfigError(
+                f"gw-loss={self.gw_loss!r} with downstream={self.downstream!r}: barycentres of "
+                "kmeans are of the square loss; leave kmeans out, or set gw-loss='square'"
             )
 
     def _check_training(self) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from privacy.mechanisms.multibit import double_squared_distances, rectify, simplex_squared_distances
+from strategies.gromov_wasserstein.losses import Loss
 from strategies.gromov_wasserstein.many import Solver
 from strategies.gromov_wasserstein.pairwise import pairwise
 from strategies.gromov_wasserstein.pool import Metric
@@ -76,8 +77,16 @@ def costs(
 
 
 def between(rows: Array, how: str) -> Array:
-    """Return the distances (n, n) between rows; a row of zeros is at cosine distance 1."""
-    if how == "cosine":
+    """Return the distances (n, n) between rows: Euclidean, or one minus cosine or correlation.
+
+    A row without a direction (of zeros; for the correlation, of equal entries) is at 1 from every
+    other row, where scipy has not-a-number.
+    """
+    if how in ("cosine", "correlation"):
+        if how == "correlation":
+            scale = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+            rows = rows - rows.mean(axis=1, keepdims=True)
+            rows = np.where(np.abs(rows) > 1e-14 * scale, rows, 0.0)  # what rounding left
         length = np.linalg.norm(rows, axis=1, keepdims=True)
         unit = np.divide(rows, length, out=np.zeros_like(rows), where=length > 0.0)
         found = np.clip(1.0 - unit @ unit.T, 0.0, 2.0)
@@ -102,6 +111,7 @@ def distances(
     """Return the distances (N, N) between all graphs, by the metric of the settings."""
     return pairwise(
         **_compared(config, rows, second),
+        loss=_loss(config),
         seed=seed,
         workers=workers,
         checkpoint=checkpoint,
@@ -121,7 +131,9 @@ def partial_distances(
     on_progress: Callable[[int, int], None] | None = None,
     on_solver: Callable[[Solver], None] | None = None,
 ) -> PartialDistances:
-    """Return the same distances, none of them solved before it is asked for."""
+    """Return the same distances, none of them solved before it is asked for; square loss only."""
+    if _loss(config) != "square":
+        raise ValueError(f"gw-loss={config.gw_loss!r}: lower bounds are of the square loss")
     return PartialDistances.of(
         **_compared(config, rows, second),
         seed=seed,
@@ -142,6 +154,10 @@ def _compared(
         "alpha": config.alpha,
         "restarts": config.restarts,
     }
+
+
+def _loss(config: GromovWassersteinConfig) -> Loss:
+    return "kl" if config.gw_loss == "kl" else "square"
 
 
 def _rectified(config: GromovWassersteinConfig, rows: Array, halved: bool = False) -> Array:

@@ -38,6 +38,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .losses import Loss, terms
 from .rows import wasserstein
 from .simplex import check_marginals, transport
 from .space import Labels, Matrix, Space, Vector, checked_weights, isometry, lump
@@ -75,6 +76,7 @@ def gromov_wasserstein(
     start: Literal["product"] | Matrix = "product",
     restarts: int = 0,
     seed: int = 0,
+    loss: Loss = "square",
 ) -> Coupling:
     """Return the discrepancy of [JC] (1), not its root, and its plan.
 
@@ -82,13 +84,14 @@ def gromov_wasserstein(
     ----------
     C1, C2 : (n, n) and (m, m), symmetric, not negative
     p, q : (n,) and (m,), weights of sum one; None is uniform
+    loss : ``square``, or ``kl`` from C1 to C2, which is another number from C2 to C1 (`losses`)
     start : ``product`` is p q', POT's; or a plan (n, m), which is then improved
     restarts : further starts at random vertices, of which the best is kept
     seed : of the restarts; the same for each pair, so values do not depend on what else is computed
     """
     (x, atoms_x), (y, atoms_y) = Space.of(C1, p, name="C1"), Space.of(C2, q, name="C2")
     begin = None if isinstance(start, str) else gathered(start, x, y, atoms_x, atoms_y)
-    found = couple(x, y, start=begin, restarts=restarts, seed=seed)
+    found = couple(x, y, start=begin, restarts=restarts, seed=seed, loss=loss)
     p, q = checked_weights(p, atoms_x.size, "C1"), checked_weights(q, atoms_y.size, "C2")
     return Coupling(found.value, spread(found.plan, x, y, atoms_x, atoms_y, p, q))
 
@@ -103,13 +106,14 @@ def fused_gromov_wasserstein(
     *,
     restarts: int = 0,
     seed: int = 0,
+    loss: Loss = "square",
 ) -> Coupling:
     """Return min_T (1 - alpha) <M, T> + alpha GW(T) of [VC], and its plan.
 
     Parameters
     ----------
     M : (n, m), costs between features, not negative
-    C1, C2, p, q, restarts, seed : as for `gromov_wasserstein`
+    C1, C2, p, q, restarts, seed, loss : as for `gromov_wasserstein`
     alpha : **of the structure**, 0 to 1, as in POT; 0 leaves the features alone
     """
     (x, atoms_x), (y, atoms_y) = (
@@ -125,7 +129,7 @@ def fused_gromov_wasserstein(
     atom_costs = np.empty((x.weights.size, y.weights.size))
     kept_x, kept_y = atoms_x >= 0, atoms_y >= 0
     atom_costs[np.ix_(atoms_x[kept_x], atoms_y[kept_y])] = m[np.ix_(kept_x, kept_y)]
-    found = couple(x, y, costs=atom_costs, alpha=alpha, restarts=restarts, seed=seed)
+    found = couple(x, y, costs=atom_costs, alpha=alpha, restarts=restarts, seed=seed, loss=loss)
     p, q = checked_weights(p, atoms_x.size, "C1"), checked_weights(q, atoms_y.size, "C2")
     return Coupling(found.value, spread(found.plan, x, y, atoms_x, atoms_y, p, q))
 
@@ -139,8 +143,9 @@ def couple(
     start: Matrix | None = None,
     restarts: int = 0,
     seed: int = 0,
+    loss: Loss = "square",
 ) -> Coupling:
-    """Return the (fused) discrepancy of two prepared spaces. Symmetric in them.
+    """Return the (fused) discrepancy of two prepared spaces. Symmetric in them, but for ``kl``.
 
     Parameters
     ----------
@@ -148,11 +153,11 @@ def couple(
     costs : M between their atoms (n, m); None is plain Gromov-Wasserstein
     alpha : weight of the structure where there are costs
     start : a plan; None is p q'
-    restarts, seed : as for `gromov_wasserstein`
+    restarts, seed, loss : as for `gromov_wasserstein`
     """
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha={alpha}: 0 (features only) to 1 (structure only)")
-    if not x.before(y):
+    if loss == "square" and not x.before(y):
         found = couple(
             y,
             x,
@@ -168,41 +173,42 @@ def couple(
         same = np.zeros((partners.size, partners.size))
         same[np.arange(partners.size), partners] = x.weights
         return Coupling(0.0, same)
-    best = _descend(x, y, start, costs, alpha)
+    best = _descend(x, y, start, costs, alpha, loss)
     if restarts:
         generator = np.random.default_rng(seed)
         for _ in range(restarts):
             orders = (generator.permutation(space.weights.size) for space in (x, y))
-            other = _descend(x, y, _staircase(x, y, *orders), costs, alpha)
+            other = _descend(x, y, _staircase(x, y, *orders), costs, alpha, loss)
             best = other if other.value < best.value else best
     check_marginals(best.plan, x.weights, y.weights)
     return best
 
 
 def _descend(
-    x: Space, y: Space, start: Matrix | None, costs: Matrix | None, alpha: float
+    x: Space, y: Space, start: Matrix | None, costs: Matrix | None, alpha: float, loss: Loss
 ) -> Coupling:
     """Run Frank-Wolfe with an exact line search; a local minimum."""
-    p, q, c1, doubled = x.weights, y.weights, x.distances, 2.0 * y.distances
-    loss = x.squares[:, None] + y.squares  # sum_kl (C1_ik^2 + C2_jl^2) T_kl, for every coupling
-    constant = alpha * float(p @ x.squares + q @ y.squares)
+    p, q, of = x.weights, y.weights, terms(x, y, loss)
+    c1, doubled = of.left, of.right  # C1 and, with the square loss, 2 C2
+    fixed = of.rows[:, None] + of.columns  # sum_kl (C1_ik^2 + C2_jl^2) T_kl, for every coupling
+    constant = alpha * float(p @ of.rows + q @ of.columns)
     linear = None if costs is None else (1.0 - alpha) * costs
     if start is None:
-        plan, product = p[:, None] * q, 2.0 * x.eccentricity[:, None] * y.eccentricity
+        plan, product = p[:, None] * q, of.start_rows[:, None] * of.start_columns
     else:
         plan, product = start, c1 @ start @ doubled
     inner = float(np.vdot(product, plan))  # <2 C1 T C2, T>
     price = 0.0 if linear is None else float(np.vdot(linear, plan))
     value = constant + price - alpha * inner
     for step in range(_MOST_STEPS):
-        if linear is None and start is None and step == 0:
+        if linear is None and start is None and step == 0 and loss == "square":
             vertex = _first_vertex(x, y)
         else:
-            gradient = loss - product  # half the gradient of GW, and not negative
+            gradient = fixed - product  # half the gradient of GW; not negative with squares
             if linear is not None:
                 gradient *= 2.0 * alpha
                 gradient += linear
-            vertex = transport(p, q, gradient)
+            vertex = transport(p, q, gradient if loss == "square" else gradient - gradient.min())
         # On T + s (V - T) the objective is value + slope s + curvature s^2.
         vertex_product = c1 @ vertex @ doubled
         vertex_inner = float(np.vdot(vertex_product, vertex))

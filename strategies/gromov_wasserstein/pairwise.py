@@ -27,6 +27,7 @@ from threadpoolctl import threadpool_limits
 from privacy.install import GNN
 from strategies.core.jobs import how_many_at_once
 
+from .losses import LOSSES, Loss
 from .many import METRICS as COMPILED_METRICS
 from .many import SOLVERS, Solver, choose, ready, warm_up
 from .pool import Chunk, Metric, Pairs, Task, share_out, solve
@@ -54,6 +55,7 @@ def pairwise(
     checkpoint: Path | None = None,
     on_progress: Progress | None = None,
     lump: bool = True,
+    loss: Loss = "square",
     solver: Solver | None = None,
     on_solver: Callable[[Solver], None] | None = None,
 ) -> Matrix:
@@ -73,6 +75,8 @@ def pairwise(
     checkpoint : file for the values so far; if it is there, its values are not computed again
     on_progress : called with the numbers of finished and of all pairs, after every chunk
     lump : whether to merge identical nodes first; exact either way
+    loss : of ``gw`` and ``fgw`` between two distances: ``square``, or ``kl`` as in POT, which is
+        not symmetric, so the mean of both ways is returned; it has no compiled solver (`losses`)
     solver : ``compiled`` needs numba, ``pot`` does not; None goes by the amount of work (`many`)
     on_solver : called with the solver that is taken
     """
@@ -87,6 +91,7 @@ def pairwise(
         workers=workers,
         checkpoint=checkpoint,
         lump=lump,
+        loss=loss,
         solver=solver,
     )
     if on_solver is not None:
@@ -133,6 +138,7 @@ def read_problem(
     workers: int | None = None,
     checkpoint: Path | None = None,
     lump: bool = True,
+    loss: Loss = "square",
     solver: Solver | None = None,
 ) -> Problem:
     """Return what is to be solved, checked; arguments as of `pairwise`."""
@@ -143,14 +149,24 @@ def read_problem(
         raise ValueError(f"restarts={restarts}: must be >= 0")
     if workers is not None and workers < 1:
         raise ValueError(f"workers={workers}: must be >= 1")
+    if loss not in LOSSES:
+        raise ValueError(f"loss={loss!r}: is not one of {', '.join(LOSSES)}")
+    if loss != "square" and metric == "wasserstein":
+        raise ValueError(f"loss={loss!r}: metric='wasserstein' compares rows, not distances")
     first, inverse = _distinct(spaces)
     distinct = [spaces[i] for i in first]
     pairs = np.column_stack(np.triu_indices(len(distinct), k=1)).astype(np.int64)
-    task = Task(metric, alpha, restarts, seed, _solver(solver, metric, distinct, pairs, restarts))
+    if loss != "square":
+        if solver == "compiled":
+            raise ValueError(f"solver='compiled' is for loss='square', not {loss}")
+        solver = "pot"
+    chosen = _solver(solver, metric, distinct, pairs, restarts)
+    task = Task(metric, alpha, restarts, seed, chosen, loss)
     settings: dict[str, Any] = {"metric": metric, "restarts": restarts, "lump": lump}
     settings |= {"solver": task.solver}
     settings |= {"seed": seed} if restarts else {}
     settings |= {"alpha": alpha} if metric == "fgw" else {}
+    settings |= {"loss": loss} if loss != "square" else {}
     file = None if checkpoint is None else PairFile(Path(checkpoint), settings, fingerprints)
     return Problem(distinct, inverse, pairs, task, file)
 

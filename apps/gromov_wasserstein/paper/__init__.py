@@ -1,42 +1,21 @@
-"""The paper's table and figures: ``trellis paper gromov-wasserstein [FIGURE ...]``.
+"""The paper's tables and figures: ``trellis paper gromov-wasserstein [FIGURE ...]``.
 
-All in this process, without messages, by the same training, encoder and distances as a run. What
-a model may see is in `model`, what epsilon means in `scores`: small is private, and
+Each is one TOML here, with its sizes, what the paper says and where; its function returns a verdict
+on each of these. All in this process, without messages, by the same training, encoder and distances
+as a run. What a model may see is in `model`, what epsilon means in `scores`: small is private, and
 the paper's epsilon is taken as a row's budget. Real data are needed, from the folder TRELLIS_DATA.
 
-    table1            accuracy on MUTAG and samples of PROTEINS and IMDB-BINARY, with controls
-    table1-full       the same on all graphs with the paper's grid of C and gamma; hours
-    fig2              k-means with GW barycentres of CiteSeer's subgraphs
-    fig3              nearest neighbours over epsilon on MUTAG
-    fig4              GW between five subgraphs under LDP
-    fig5              mean GW over epsilon, and whether noise finds better minima
-    fig7              fig2 of Cora
-    fig11             GED, GW_A, FGW_AX and GW_H between five subgraphs
-    fig12             GW after removing one edge or one node
-    privacy-utility   rank correlation of estimated and true GW over epsilon
-    private           accuracy on MUTAG under sound privacy: untrained, trained with noise, controls
-    break-even        how many clients until private training beats learning alone; synthetic graphs
+    table1               accuracy of graph classification, with controls      `table`
+    table2 to table4     sizes of the data sets, counted                      `statistics`
+    fig2, fig6, fig7     clusters of subgraphs of CiteSeer and Cora           `clusters`
+    fig3                 nearest neighbours over epsilon on MUTAG             `epsilon`
+    fig4, fig11          five subgraphs; how large GW can be                  `five`
+    fig5, fig8 to fig10  GW itself over epsilon; what noise does to minima    `metric`
+    fig12                GW after removing one edge or one node               `removals`
+    theorem1, encoder    the encoder's true epsilon, its bits, its noise      `theorem`
+    equation2, communication   small exact checks                            `theory`
+    privacy-utility, private, break-even   what is left under privacy; ours
 
-Every figure writes a csv with its numbers, and its plots. An accuracy means something only above
-that of the same encoder on a constant embedding, which stands beside it, and of numbers of nodes.
+An accuracy means something only above that of the same encoder on a constant embedding, which
+stands beside it, and of numbers of nodes.
 """
-
-from __future__ import annotations
-
-# Name of a figure -> module:function; read by `apps.experiments.figures`, so nothing heavy here.
-FIGURES: dict[str, str] = {
-    "table1": "table:table_1",
-    "fig2": "subgraphs:figure_2",
-    "fig3": "epsilon:figure_3",
-    "fig4": "subgraphs:figure_4",
-    "fig5": "epsilon:figure_5",
-    "fig7": "subgraphs:figure_7",
-    "fig11": "subgraphs:figure_11",
-    "fig12": "removals:figure_12",
-    "privacy-utility": "epsilon:privacy_utility",
-    "private": "private:private",
-    "break-even": "break_even:break_even",
-}
-ON_REQUEST: dict[str, str] = {
-    "table1-full": "table:table_1_full",
-}

@@ -17,14 +17,15 @@ numbers of nodes alone.
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from apps.common.seeds import generator
-from apps.experiments.sweep import on_all_cores, save_plot, show_rows, write_rows
+from apps.experiments.finding import Finding, spread
+from apps.experiments.making import Making
 from apps.pages.plots import curves
 
 from ..data import split
@@ -37,51 +38,91 @@ from ..model.training import embed, evaluate, local_training
 from ..release import simulated_release
 from ..simulate import noisy_weights
 from ..synthetic import CLASSES, synthetic_graphs
-from .private import FOLDS, TRAINING, noisy
-from .scores import QUICK, Array, Budget
+from .private import TRAINING, noisy
+from .scores import QUICK, Array, Budget, banded, clearly, standard_error
 
-CLIENTS = (10, 30, 100, 300)
-EPSILONS = (0.3, 1.0, 3.0)
-SEEDS = 10
 EACH = 10  # graphs of a client
-UNSEEN, COMPARED = 300, 60
-ASKED = 2  # clients whose own models are looked at
 COLUMNS = ("alone", "shared", "kept", "bits, shared", "bits, untrained", "sizes")
 
 
-def break_even(out: Path, console: Console, *, seeds: int = SEEDS) -> None:
+@dataclass(frozen=True)
+class BreakEvenJob:
+    """One number of clients, one epsilon, one seed; ``last``: bits are looked at, too."""
+
+    clients: int
+    epsilon: float
+    seed: int
+    unseen: int = 300
+    last: bool = False
+    asked: int = 2  # clients whose own models are looked at
+    compared: int = 60  # of the unseen graphs, by their bits
+
+
+def break_even(making: Making) -> list[Finding]:
     """Write accuracy over the number of clients, and where the curves cross."""
-    epsilons = (*EPSILONS, math.inf)
-    keys = [(clients, epsilon) for epsilon in epsilons for clients in CLIENTS]
-    jobs = [(*key, seed) for key in keys for seed in range(1, seeds + 1)]
-    found = on_all_cores(break_even_job, jobs, console, "break-even")
-    values = np.array(found).reshape(len(epsilons), len(CLIENTS), seeds, len(COLUMNS))
-    means = values.mean(axis=2)
-    rows: list[dict[str, Any]] = [
-        {"epsilon": epsilon if math.isfinite(epsilon) else "none", "clients": clients}
-        | dict(zip(COLUMNS, line.tolist(), strict=True))
-        for epsilon, table in zip(epsilons, means, strict=True)
-        for clients, line in zip(CLIENTS, table, strict=True)
+    epsilons, clients = (*making["epsilons"], math.inf), tuple(making["clients"])
+    seeds = making["seeds"]
+    sizes = (making["asked"], making["compared"])
+    jobs = [
+        BreakEvenJob(count, epsilon, seed, making["unseen"], count == clients[-1], *sizes)
+        for epsilon in epsilons
+        for count in clients
+        for seed in making.seeds
     ]
-    lines = {
-        f"{name}, {_named(epsilon)}": table[:, column].tolist()
-        for epsilon, table in zip(epsilons, means, strict=True)
-        for name, column in (("shared", 1), ("kept", 2))
-        if np.isfinite(table[:, column]).all()
-    }
-    lines["alone"] = means[:, :, 0].mean(axis=0).tolist()
+    found = making.on_all_cores(break_even_job, jobs, "break-even")
+    values = np.array(found).reshape(len(epsilons), len(clients), seeds, len(COLUMNS))
+    means, errors = values.mean(axis=2), standard_error(values, axis=2)
+    rows: list[dict[str, Any]] = [
+        {"epsilon": epsilon, "clients": count}
+        | dict(zip(COLUMNS, line.tolist(), strict=True))
+        | {f"{name}, error": float(e) for name, e in zip(COLUMNS[:3], error, strict=False)}
+        for epsilon, table, spreads in zip(epsilons, means, errors, strict=True)
+        for count, line, error in zip(clients, table, spreads, strict=True)
+    ]
+    lines, bands = {}, {}
+    for epsilon, table in zip(epsilons, values, strict=True):
+        for name, column in (("shared", 1), ("kept", 2)):
+            if np.isfinite(table[..., column]).all():
+                title = f"{name}, {_named(epsilon)}"
+                lines[title], bands[title] = banded(table[..., column])
+    alone = values[..., 0].transpose(1, 0, 2).reshape(len(clients), -1)
+    lines["alone"], bands["alone"] = banded(alone)
     plot = curves(
-        CLIENTS, lines, x_label=f"clients, {EACH} graphs each", y_label="accuracy, unseen graphs",
-        title=f"synthetic graphs, {seeds} seeds", log_x=True,
+        clients, lines, bands=bands, x_label=f"clients, {EACH} graphs each", log_x=True,
+        y_label="accuracy on unseen graphs", title=f"synthetic graphs, {seeds} seeds",
     )  # fmt: skip
-    save_plot(plot, out / "break-even")
-    show_rows(rows, f"Accuracy on graphs that nobody has, {seeds} seeds", console)
-    for line in crossings(epsilons, means):
-        console.print(line)
-    write_rows(out / "break-even.csv", rows, console)
+    making.plot(plot)
+    making.table(rows, show=f"Accuracy on graphs that nobody has, {seeds} seeds; inf: no noise")
+    told = crossings(epsilons, clients, means)
+    for line in told:
+        making.console.print(line)
+    return [_verdict(values[: len(epsilons) - 1], epsilons, clients, told, seeds)]
 
 
-def crossings(epsilons: tuple[float, ...], means: Array) -> list[str]:
+def _verdict(
+    values: Array,
+    epsilons: Sequence[float],
+    clients: Sequence[int],
+    told: Sequence[str],
+    seeds: int,
+) -> Finding:
+    """Return our own headline, of the most clients; ``values`` (epsilons, clients, seeds, .)."""
+    leads = values[:, -1, :, 1] - values[:, -1, :, 0]
+    ahead = [clearly(float(one.mean()), float(standard_error(one))) for one in leads]
+    each = ", ".join(
+        f"{spread(one, 2)} at epsilon {e:g}" for e, one in zip(epsilons, leads, strict=False)
+    )
+    text = f"{clients[-1]} clients, shared less alone: {each}; " + "; ".join(
+        line for line in told if "shared beats alone" in line
+    )
+    if all(ahead):
+        return Finding("break-even", text, "reproduced", "", seeds)
+    mostly = float(leads.mean()) > 0.0
+    why = f"ahead by two standard errors at {sum(ahead)} of {len(ahead)} epsilons"
+    return Finding("break-even", text, "partly" if mostly else "refuted", why, seeds)
+
+
+def crossings(epsilons: Sequence[float], clients: Sequence[int], means: Array) -> list[str]:
     """Return, in words, from how many clients on one column beats another.
 
     ``means`` : (epsilons, clients, columns)
@@ -96,17 +137,17 @@ def crossings(epsilons: tuple[float, ...], means: Array) -> list[str]:
             ahead = lead > 0.0
             # From there on, not here and there.
             first = len(ahead) - int(np.argmin(ahead[::-1])) if not ahead.all() else 0
-            never = f"never up to {CLIENTS[-1]}"
-            where = f"from {CLIENTS[first]}" if first < len(CLIENTS) else never
+            never = f"never up to {clients[-1]}"
+            where = f"from {clients[first]}" if first < len(clients) else never
             told.append(f"{_named(epsilon)}: {ours} beats {other} {where} clients")
     return told
 
 
-def break_even_job(job: tuple[int, float, int]) -> list[float]:
+def break_even_job(job: BreakEvenJob) -> list[float]:
     """Return the `COLUMNS` of one number of clients, one epsilon and one seed."""
-    clients, epsilon, seed = job
-    graphs = synthetic_graphs(clients * EACH + UNSEEN, generator(seed, "graphs"))
-    unseen, dealt = graphs[:UNSEEN], graphs[UNSEEN:]
+    clients, epsilon, seed = job.clients, job.epsilon, job.seed
+    graphs = synthetic_graphs(clients * EACH + job.unseen, generator(seed, "graphs"))
+    unseen, dealt = graphs[: job.unseen], graphs[job.unseen :]
     owned = [dealt[k::clients] for k in range(clients)]
     parts = [split(EACH, generator(seed, "split", k)) for k in range(clients)]
     first = _model(seed, 0)
@@ -116,7 +157,7 @@ def break_even_job(job: tuple[int, float, int]) -> list[float]:
     train = [own[p] for own, part in zip(owned, parts, strict=True) for p in part.train]
     shared = noisy_weights(first, train, start, "graph", how, seed)
     alone, kept = [], []
-    for k in range(min(ASKED, clients)):
+    for k in range(min(job.asked, clients)):
         model = _model(seed, k + 1)
         fresh = weights(model)
         if math.isfinite(epsilon):
@@ -127,8 +168,8 @@ def break_even_job(job: tuple[int, float, int]) -> list[float]:
         alone.append(accuracy(model, learnt.weights, unseen))
     told = [float(np.mean(alone)), accuracy(first, shared, unseen)]
     told.append(float(np.mean(kept)) if kept else math.nan)
-    compared = unseen[:COMPARED]
-    if not math.isfinite(epsilon) or clients < CLIENTS[-1]:
+    compared = unseen[: job.compared]
+    if not (math.isfinite(epsilon) and job.last):
         return [*told, *[math.nan] * 3]
     n = np.array([float(graph.nodes) for graph in compared])
     told.append(bits(first, shared, compared, (1.0 - TRAINING) * epsilon, seed))
@@ -153,7 +194,7 @@ def bits(model: nn.Module, vector: Array, graphs: list[Graph], epsilon: float, s
 
 def _svm(d: Array, graphs: list[Graph], seed: int) -> float:
     scaled = d / (d.mean() or 1.0)
-    return svm_accuracy(scaled, labels_of(graphs), seed=seed, folds=FOLDS, grid=QUICK).mean
+    return svm_accuracy(scaled, labels_of(graphs), seed=seed, folds=5, grid=QUICK).mean
 
 
 def _model(seed: int, number: int) -> nn.Module:

@@ -16,19 +16,18 @@ What a device can do at home costs no bits at all; how many clients that takes i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from apps.common.seeds import generator
-from apps.experiments.sweep import on_all_cores, save_plot, show_rows, write_rows
+from apps.experiments.finding import Finding
+from apps.experiments.making import Making
 from apps.pages.plots import curves, level
 from strategies.gromov_wasserstein.descent import Descent
 
-from ..config import GromovWassersteinConfig
 from ..distances import distances
 from ..downstream.classify import stratified_folds, svm_accuracy
 from ..downstream.controls import majority
@@ -37,14 +36,20 @@ from ..model.gnn import build_model, load, nn, weights
 from ..model.training import embed
 from ..release import simulated_release
 from ..simulate import Noisy, noisy_weights
-from .model import collection, federated_model
-from .scores import NONE, QUICK, Array, Budget, Embedded, against
+from .model import collection, federated_model, model_config
+from .scores import (
+    NONE,
+    SVM_GRIDS,
+    Array,
+    Budget,
+    Embedded,
+    against,
+    banded,
+    clearly,
+    standard_error,
+)
 
-EPSILONS = (0.3, 1.0, 3.0, 10.0)
-SEEDS = 10
-GRAPHS = 120  # of MUTAG; both halves have 60
 CLIENTS, NOISERS = 10, 8  # one may drop out, one may tell
-FOLDS = 5
 DELTA, ROUNDS, BOUND, RATE, DECAY = 1e-5, 20, 1.0, 0.3, 0.0005
 TRAINING = 0.5  # of epsilon
 
@@ -67,57 +72,90 @@ class Case:
         return Budget(f"{self.epsilon:g} a {self.per}", share * self.epsilon, self.per)
 
 
-def private(out: Path, console: Console, *, seeds: int = SEEDS, graphs: int = GRAPHS) -> None:
+def private(making: Making) -> list[Finding]:
     """Write the table of accuracies under sound privacy, with the controls, and its curves."""
+    epsilons, seeds, graphs = tuple(making["epsilons"]), making["seeds"], making["graphs"]
     data = collection("MUTAG", graphs)
-    cases = private_cases()
-    jobs = [(case, graphs, seed) for case in cases for seed in range(1, seeds + 1)]
-    found = np.array(on_all_cores(private_job, jobs, console, "private"))
+    cases = private_cases(epsilons)
+    jobs = [
+        PrivateJob(case, graphs, seed, making["folds"], making["rounds"], making["grid"])
+        for case in cases
+        for seed in making.seeds
+    ]
+    found = np.array(making.on_all_cores(private_job, jobs, "private"))
     by_case = dict(zip(cases, found.reshape(len(cases), seeds), strict=True))
     controls = {name: by_case.pop(Case(name, "gcn")) for name in ("majority", "sizes")}
     rows = [_line(case, values, by_case) for case, values in by_case.items()]
-    rows += [
-        {"way": name, "budget": "", "accuracy": float(v.mean()), "error": _error(v)}
-        | {"less constant": ""}
-        for name, v in controls.items()
-    ]
+    for name, values in controls.items():
+        rows.append(_line(Case(name, ""), values, {}))
     for per in ("graph", "node"):
-        lines = {
-            f"{way}, {model}": [float(by_case[Case(way, model, e, per)].mean()) for e in EPSILONS]
-            for way, model in WAYS
-        }
+        lines, bands = {}, {}
+        for way, model in WAYS:
+            each = np.array([by_case[Case(way, model, e, per)] for e in epsilons])
+            lines[f"{way}, {model}"], bands[f"{way}, {model}"] = banded(each)
         plot = curves(
-            EPSILONS, lines, x_label=f"epsilon of a {per}", y_label="accuracy",
-            title=f"MUTAG, {graphs} graphs, {seeds} seeds", log_x=True,
+            epsilons, lines, bands=bands, x_label=f"epsilon of a {per} (small is private)",
+            y_label="accuracy", title=f"MUTAG, {graphs} graphs, {seeds} seeds", log_x=True,
         )  # fmt: skip
         for name, values in controls.items():
             plot = level(plot, float(values.mean()), name)
-        save_plot(plot, out / f"private-{per}")
-    title = f"{len(data)} graphs of MUTAG in two halves, {seeds} seeds, SVM on GW"
-    show_rows(rows, title, console)
-    console.print(
+        making.plot(plot, per)
+    making.table(rows, show=f"{len(data)} graphs of MUTAG in two halves, {seeds} seeds, SVM on GW")
+    making.console.print(
         "error is the standard error over seeds. 'less constant' is paired: same halves, same "
         "uniforms of the encoder."
     )
-    write_rows(out / "private.csv", rows, console)
+    return [_verdict(by_case, controls["sizes"], seeds)]
+
+
+def _verdict(by_case: dict[Case, Array], sizes: Array, seeds: int) -> Finding:
+    """Return our own headline: do bits tell more than a constant embedding does."""
+    leads = []
+    for case, values in by_case.items():
+        control = by_case.get(Case("constant", "gcn", case.epsilon, case.per))
+        if control is not None and case.way != "constant" and case.epsilon:
+            leads.append(against(values, control))
+    ahead = sum(clearly(gain, 1.5 * error) for gain, error in leads)  # three errors, of so many
+    gain, error = max(leads)
+    best = max(float(v.mean()) for case, v in by_case.items() if case.epsilon)
+    text = (
+        f"{ahead} of {len(leads)} budgets and models lead a constant embedding by three standard "
+        f"errors, the largest lead {100 * gain:+.1f} ± {100 * np.nan_to_num(error):.1f} points; "
+        f"best {100 * best:.1f} %, numbers of nodes alone {100 * sizes.mean():.1f} %"
+    )
+    good = ahead == 0
+    why = f"at {ahead} of {len(leads)} the bits do tell something"
+    return Finding("private", text, "reproduced" if good else "partly", "" if good else why, seeds)
 
 
 WAYS = (("untrained", "gcn"), ("untrained", "gin"), ("trained", "gcn"), ("constant", "gcn"))
 
 
-def private_cases() -> list[Case]:
+def private_cases(epsilons: Sequence[float]) -> list[Case]:
     """Return the lines of the table."""
     cases = [Case("majority", "gcn"), Case("sizes", "gcn")]
     cases += [Case("untrained", "gcn"), Case("untrained", "gin"), Case("trained", "gcn")]
     for per in ("graph", "node"):
-        cases += [Case(way, model, e, per) for e in EPSILONS for way, model in WAYS]
+        cases += [Case(way, model, e, per) for e in epsilons for way, model in WAYS]
     return cases
 
 
-def private_job(job: tuple[Case, int, int]) -> float:
+@dataclass(frozen=True)
+class PrivateJob:
+    """One line of the table with one seed; ``rounds`` of training."""
+
+    case: Case
+    most: int
+    seed: int
+    folds: int = 5
+    rounds: int = ROUNDS
+    grid: str = "quick"
+
+
+def private_job(job: PrivateJob) -> float:
     """Return the accuracy of one line with one seed."""
-    case, most, seed = job
-    graphs = collection("MUTAG", most)
+    case, seed = job.case, job.seed
+    graphs = collection("MUTAG", job.most)
     labels = labels_of(graphs)
     if case.way == "majority":
         return majority(labels)
@@ -129,47 +167,49 @@ def private_job(job: tuple[Case, int, int]) -> float:
             n = np.array([float(graph.nodes) for graph in mine])
             d = np.abs(n[:, None] - n[None, :])
         else:
-            model = _model(case, graphs, [graphs[place] for place in other], seed)
+            model = _model(job, graphs, [graphs[place] for place in other])
             part = Embedded(own, embed(model, mine), labels[own])
             config = case.budget.config()
             chosen = part.constant() if case.way == "constant" else part
             d = distances(config, *simulated_release(config, chosen.rows, 0, seed), workers=1)
         scaled = d / (d.mean() or 1.0)
-        found.append(svm_accuracy(scaled, labels[own], seed=seed, folds=FOLDS, grid=QUICK).mean)
+        found.append(
+            svm_accuracy(
+                scaled, labels[own], seed=seed, folds=job.folds, grid=SVM_GRIDS[job.grid]
+            ).mean
+        )
     return float(np.mean(found))
 
 
-def _model(case: Case, graphs: list[Graph], other: list[Graph], seed: int) -> nn.Module:
+def _model(job: PrivateJob, graphs: list[Graph], other: list[Graph]) -> nn.Module:
     """Return the model that embeds a half: it has seen the labels of ``other`` at most."""
+    case, seed = job.case, job.seed
     classes = int(labels_of(graphs).max()) + 1
     if case.way == "trained" and not case.epsilon:
-        config = GromovWassersteinConfig.from_settings({"task": "graph"})
+        config = model_config("GCN", "graph", job.rounds)
         return federated_model(config, other, classes, seed)
     drawn = int(generator(seed, "model").integers(2**62))
     width = graphs[0].features.shape[1]
     model = build_model(case.model, width, classes, "graph", 16, seed=drawn)
     if case.way == "trained":
-        how = noisy(TRAINING * case.epsilon)
+        how = noisy(TRAINING * case.epsilon, rounds=job.rounds)
         load(model, noisy_weights(model, other, weights(model), "graph", how, seed))
     return model
 
 
-def noisy(epsilon: float, clients: int = CLIENTS, noisers: int = NOISERS) -> Noisy:
+def noisy(
+    epsilon: float, clients: int = CLIENTS, noisers: int = NOISERS, rounds: int = ROUNDS
+) -> Noisy:
     """Return training with the study's settings at this epsilon."""
-    return Noisy(epsilon, DELTA, ROUNDS, BOUND, Descent(RATE, DECAY), clients, noisers)
+    return Noisy(epsilon, DELTA, rounds, BOUND, Descent(RATE, DECAY), clients, noisers)
 
 
 def _line(case: Case, values: Array, found: dict[Case, Array]) -> dict[str, Any]:
-    row: dict[str, Any] = {"way": f"{case.way}, {case.model}"}
+    row: dict[str, Any] = {"way": f"{case.way}, {case.model}".rstrip(", ")}
     row["budget"] = f"{case.epsilon:g} a {case.per}" if case.epsilon else "none"
-    row |= {"accuracy": float(values.mean()), "error": _error(values)}
-    row["less constant"] = ""
+    row |= {"accuracy": float(values.mean()), "error": float(standard_error(values))}
+    row |= {"less constant": "", "its error": ""}
     control = found.get(Case("constant", "gcn", case.epsilon, case.per))
     if control is not None and case.way != "constant" and len(values) > 1:
-        gain, error = against(values, control)
-        row["less constant"] = f"{100 * gain:+.1f} ± {100 * error:.1f}"
+        row["less constant"], row["its error"] = against(values, control)
     return row
-
-
-def _error(values: Array) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")

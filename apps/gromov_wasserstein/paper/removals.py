@@ -7,14 +7,13 @@ of them. Nodes without a path are one step further apart than the longest path, 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from scipy.sparse import csgraph
 
-from apps.experiments.sweep import on_all_cores, save_plot, show_rows, write_rows
+from apps.experiments.finding import Finding, Verdict
+from apps.experiments.making import Making
 from apps.pages.figure import PALETTE, plain, style
 from strategies.gromov_wasserstein.pair import gromov_wasserstein
 from strategies.gromov_wasserstein.pairwise import pairwise
@@ -24,20 +23,19 @@ from ..graphs import Graph, induced, shortest_paths
 from .model import collection
 from .scores import Array
 
-MOLECULES = 0  # of MUTAG, 0 is all
 _ZERO = 1e-12
 
 
-def figure_12(out: Path, console: Console) -> None:
+def figure_12(making: Making) -> list[Finding]:
     """Draw how far a molecule moves, by GW on shortest paths, when an edge or a node is removed."""
-    graphs = collection("MUTAG", MOLECULES)
-    found = on_all_cores(removal_job, graphs, console, "fig12")
+    graphs = collection("MUTAG", making["graphs"])
+    found = making.on_all_cores(removal_job, graphs, "fig12")
     kinds = {
         "one edge": np.concatenate([edge for edge, _, _ in found]),
         "one node": np.concatenate([node for _, node, _ in found]),
     }
-    between_graphs = pairwise(topology_matrices(graphs[:: max(1, len(graphs) // 60)]), workers=1)
-    apart = between_graphs[np.triu_indices(len(between_graphs), 1)]
+    some = graphs[:: max(1, len(graphs) // 60)]
+    apart = pairwise(topology_matrices(some), workers=1)[np.triu_indices(len(some), 1)]
     kinds["two molecules"] = apart
     lines = [
         {"removed": name, "cases": len(values), "mean": float(values.mean())}
@@ -46,12 +44,40 @@ def figure_12(out: Path, console: Console) -> None:
         for name, values in kinds.items()
     ]
     split = np.concatenate([cut for _, _, cut in found])
-    console.print(
+    making.console.print(
         f"{split.mean():.0%} of the edges are bridges: without one, a molecule falls apart"
     )
-    show_rows(lines, f"GW to itself less one edge or node, {len(graphs)} of MUTAG", console)
-    write_rows(out / "fig12.csv", lines, console)
-    save_plot(histograms(kinds, "GW on shortest paths"), out / "fig12")
+    making.table(lines, show=f"GW to itself less one edge or node, {len(graphs)} of MUTAG")
+    making.plot(histograms(kinds, "GW on shortest paths"))
+    return _verdicts(kinds, float(split.mean()), len(graphs))
+
+
+def _verdicts(kinds: dict[str, Array], bridges: float, graphs: int) -> list[Finding]:
+    edge, node, apart = kinds["one edge"], kinds["one node"], kinds["two molecules"]
+    wide = [values.std(ddof=1) / values.mean() for values in (edge, node)]
+    text = (
+        f"{graphs} molecules: one edge {edge.mean():.2f}, deviation {edge.std(ddof=1):.2f}; one "
+        f"node {node.mean():.2f}, deviation {node.std(ddof=1):.2f}; two molecules "
+        f"{apart.mean():.2f} apart"
+    )
+    diverse = min(wide) > 0.5
+    why = "the deviations are less than half of the means"
+    found = [
+        Finding(
+            "fig12-diverse", text, "reproduced" if diverse else "refuted", "" if diverse else why
+        )
+    ]
+    # "Especially": a tenth more at least.
+    larger, wider = node.mean() > 1.1 * edge.mean(), node.std(ddof=1) > 1.1 * edge.std(ddof=1)
+    counts = f"node over edge: mean {node.mean() / edge.mean():.2f}, deviation "
+    counts += f"{node.std(ddof=1) / edge.std(ddof=1):.2f}; {bridges:.0%} of the edges are bridges"
+    why = "removing a node does not move a molecule more than removing one edge does"
+    if larger or wider:
+        which = "mean" if larger else "deviation"
+        why = f"of mean and deviation only the {which} is larger where a node is removed"
+    both: Verdict = "reproduced" if larger and wider else "partly" if larger or wider else "refuted"
+    found.append(Finding("fig12-node", counts, both, "" if both == "reproduced" else why))
+    return found
 
 
 def removal_job(graph: Graph) -> tuple[Array, Array, Array]:
@@ -90,6 +116,6 @@ def histograms(values: dict[str, Array], label: str) -> Any:
         share = np.full(found.size, 1.0 / values[name].size)
         axes.hist(found, bins, weights=share, histtype="step", color=colour, label=plain(text))
     axes.set_xlabel(plain(f"log10 of {label}"))
-    axes.set_ylabel("share")
+    axes.set_ylabel("share of cases")
     figure.legend(loc="outside lower center", ncols=3, fontsize=8.5)
     return figure

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from apps.common.settings import ConfigError
-from apps.common.tables import DataError
 from apps.experiments import driver, figures, record
+from apps.experiments.datasets import DataSetMissing
 from apps.experiments.finding import Finding, spread
 from apps.experiments.making import Making
 
@@ -105,7 +105,7 @@ def test_one_that_fails_stops_no_other(tmp_path, console):
         raise ValueError("the models diverge")
 
     def has_no_data(making):
-        raise DataError("no such data set; set TRELLIS_DATA")
+        raise DataSetMissing("no such data set; set TRELLIS_DATA")
 
     wanted = [
         described(fails, name="fig1"),

@@ -7,8 +7,16 @@ import ot
 import pytest
 from scipy.spatial.distance import cdist
 
+from apps.common.settings import ConfigError
 from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.distances import between, costs, distances, points, split
+from apps.gromov_wasserstein.distances import (
+    between,
+    costs,
+    distances,
+    partial_distances,
+    points,
+    split,
+)
 from apps.gromov_wasserstein.release import code_of, encode_rows, half_of
 from privacy.mechanisms.multibit import double_squared_distances, simplex_squared_distances
 
@@ -37,6 +45,62 @@ def test_plain_rows_have_euclidean_or_cosine_distances():
     found = costs(settings(distance="cosine"), [rows])[0]
     np.testing.assert_allclose(found, cdist(rows, rows, "cosine"), atol=1e-12)
     assert between(np.zeros((2, 3)), "cosine")[0, 1] == 1.0
+
+
+def test_the_correlation_distance_is_scipy_s():
+    rows = np.vstack([embedding(7), np.random.default_rng(1).normal(size=(4, 5))])
+    found = costs(settings(distance="correlation"), [rows])[0]
+    np.testing.assert_allclose(found, cdist(rows, rows, "correlation"), atol=1e-12)
+    # Rows of equal entries have no direction: scipy has nan, we have 1.
+    flat = between(np.vstack([np.full((2, 5), 0.2), rows[:1]]), "correlation")
+    np.testing.assert_array_equal(flat, 1.0 - np.eye(3))
+
+
+def test_gw_on_correlation_distances_is_pot_s():
+    graphs = [embedding(n, seed=n) for n in (6, 8)]
+    found = distances(settings(distance="correlation"), graphs, workers=1)[0, 1]
+    c = [cdist(g, g, "correlation") for g in graphs]
+    for one in c:
+        np.fill_diagonal(one, 0.0)
+    wanted = ot.gromov.gromov_wasserstein2(c[0], c[1], loss_fun="square_loss")
+    assert found == pytest.approx(float(wanted), rel=1e-6)
+
+
+def test_the_loss_of_the_settings_is_pot_s_both_ways():
+    graphs = [embedding(n, seed=n) for n in (4, 6)]
+    found = distances(settings(gw_loss="kl"), graphs, workers=1)[0, 1]
+    c = [cdist(g, g) for g in graphs]
+    both = [ot.gromov.gromov_wasserstein2(*pair, loss_fun="kl_loss") for pair in (c, c[::-1])]
+    assert found == pytest.approx(float(np.mean(both)), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"gw_loss": "kl", "metric": "wasserstein"}, "metric='wasserstein'"),
+        ({"gw_loss": "kl", "pairs": "needed", "downstream": "knn"}, "pairs='all'"),
+        ({"gw_loss": "kl", "downstream": "knn,kmeans"}, "kmeans"),
+        ({"gw_loss": "cube"}, "square, kl"),
+        ({"distance": "jaccard"}, "correlation"),
+        ({"distance": "correlation", "privacy": "sound", "estimator": "double"}, "euclidean"),
+    ],
+)
+def test_what_the_mathematics_does_not_cover_is_refused_by_name(changes, named):
+    with pytest.raises(ConfigError, match=named):
+        settings(**changes)
+
+
+def test_lower_bounds_are_of_the_square_loss():
+    with pytest.raises(ValueError, match="gw-loss"):
+        partial_distances(settings(gw_loss="kl"), [embedding(4), embedding(5)])
+
+
+@pytest.mark.parametrize("distance", ["cosine", "correlation"])
+def test_bounds_hold_for_every_distance_between_rows(distance):
+    graphs = [embedding(n, seed=n) for n in range(4, 12)]
+    config = settings(distance=distance)
+    solved = distances(config, graphs, workers=1)
+    assert np.all(partial_distances(config, graphs, workers=1).bounds <= solved + 1e-12)
 
 
 @pytest.mark.parametrize("estimator", ["double", "simplex"])

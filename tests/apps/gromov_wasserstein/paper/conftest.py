@@ -3,19 +3,16 @@ from __future__ import annotations
 import pytest
 
 
-def here(function, items, console, title, longest_chunk=16):
-    return [function(item) for item in items]
-
-
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
-    """Train small models, in this process."""
-    from apps.gromov_wasserstein.paper import epsilon, model, removals, subgraphs, table
+def here(monkeypatch):
+    """Do all jobs in this process, where what is replaced for a test is replaced; few clients."""
+    from apps.experiments.making import Making
+    from apps.gromov_wasserstein.paper import model
 
-    from .samples import SMALL_MODELS
+    few = {name: {**settings, "clients": 3} for name, settings in model.MODELS.items()}
+    monkeypatch.setattr(model, "MODELS", few)
 
-    monkeypatch.setattr(model, "MODELS", SMALL_MODELS)
-    for module in (table, epsilon, subgraphs):
-        monkeypatch.setattr(module, "on_all_cores", here)
-        monkeypatch.setattr(module, "MODELS", SMALL_MODELS)
-    monkeypatch.setattr(removals, "on_all_cores", here)
+    def in_turn(self, function, items, title=""):
+        return [function(item) for item in items]
+
+    monkeypatch.setattr(Making, "on_all_cores", in_turn)

@@ -14,10 +14,6 @@ from apps.gromov_wasserstein.paper.scores import Embedded
 from apps.gromov_wasserstein.synthetic import synthetic_graphs
 
 FAST = GromovWassersteinConfig(rounds=2, local_epochs=1, clients=3)
-SMALL_MODELS = {
-    "GCN": {"model": "gcn", "rounds": 2, "clients": 3},
-    "GIN": {"model": "gin", "rounds": 1, "local-epochs": 1, "clients": 3},
-}
 
 
 def two_classes(count: int) -> list[Graph]:
@@ -27,6 +23,7 @@ def two_classes(count: int) -> list[Graph]:
 
 def citations(name: str, count: int, hops: int, seed: int = 1) -> tuple[list[Graph], list[Graph]]:
     """Return subgraphs of a small random graph whose labels follow its features."""
+    count = count or 10
     rng = np.random.default_rng(3)
     n = 120
     labels = rng.integers(0, 3, n)

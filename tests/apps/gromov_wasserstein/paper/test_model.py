@@ -84,3 +84,11 @@ def test_a_sample_of_mutag_is_the_same_every_time():
     assert [graph.source for graph in first] == [graph.source for graph in second]
     assert len(first) == 20
     assert len(paper_model.collection("MUTAG")) == 188
+
+
+@needs("PubMed")
+def test_subgraphs_of_all_training_nodes_are_there_where_no_number_is_given():
+    training, same = paper_model.neighbourhoods("PubMed", 0, 1)
+    assert [graph.nodes for graph in training] == [graph.nodes for graph in same]
+    assert len(same) == 60
+    assert all(graph.label >= 0 for graph in same)
