@@ -152,9 +152,10 @@ def mnist() -> ImageSet:
 def organs() -> tuple[ImageSet, bool]:
     """Return OrganAMNIST and True where a user has it, else the stand-in MedNIST and False.
 
-    ``organamnist.npz`` is looked for in the folder of data sets and in its folder ``MedMNIST``.
+    ``organamnist.npz``, as MedMNIST hands it out, is looked for in the folders ``OrganAMNIST`` and
+    ``MedMNIST`` of the folder of data sets, and beside them.
     """
-    for folder in ("MedMNIST", "."):
+    for folder in ("OrganAMNIST", "MedMNIST", "."):
         try:
             path = dataset(folder) / "organamnist.npz"
         except DataError:

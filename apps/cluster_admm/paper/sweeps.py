@@ -60,7 +60,8 @@ def figure_4(making: Making) -> list[Finding]:
     base = line[:, taus.index(0.0)]
     inside = {tau: Gap.of(base - line[:, i]) for i, tau in enumerate(taus) if 0.1 <= tau <= 0.5}
     best = {kind: taus[int(np.argmin(values))] for kind, values in levels.items()}
-    largest = Gap.of(line[:, -1] - line.min(axis=1))
+    small = min(taus, key=lambda tau: abs(tau - 0.2))  # not chosen by these numbers
+    largest = Gap.of(line[:, -1] - line[:, taus.index(small)])
     worse = Gap.of(line[:, -1] - base)
     seeds = len(making.seeds)
     return [
@@ -77,8 +78,8 @@ def figure_4(making: Making) -> list[Finding]:
         ),
         judged(
             "fig4-too-large",
-            f"tau {taus[-1]:g} is {largest.told()} above the best tau, {worse.told()} above tau 0",
-            {"a tau that is too large is worse than the best": largest.sign},
+            f"tau {taus[-1]:g} is {largest.told()} above tau {small:g}, {worse.told()} above tau 0",
+            {f"worse than tau {small:g}": largest.sign, "worse than tau 0": worse.sign},
             seeds,
         ),
     ]
