@@ -49,7 +49,7 @@ class ClusterAdmmConfig(StandardisedConfig):
     acceleration : ``auto``, with ``mixing = "exact"``, all clients and a tolerance, goes on from a
         combination of the last rounds: the same optimum in fewer of them; ``off`` from the last
     ridge : of R(w) = ridge |w|^2
-    loss : ``ridge`` or ``logistic``
+    loss : ``ridge``, ``logistic``, or a class as ``package.module.Class`` (see `losses`)
     phi0, zeta : with noise in every model: phi_0, about the zCDP of the first round, and by how
         much the noise's variance falls a round. ``auto`` is the largest phi_0 with which a client
         that takes part in all ``rounds`` spends ``epsilon``; a larger one is refused
@@ -62,6 +62,7 @@ class ClusterAdmmConfig(StandardisedConfig):
 
     study: ClassVar[str] = "cluster-admm"
     methods: ClassVar[tuple[str, ...]] = ("pgfl", "gfl", "clusterfl", "local", "fedavg")
+    class_settings: ClassVar[tuple[str, ...]] = ("loss",)
     auto_settings: ClassVar[tuple[str, ...]] = ("phi0", "rho")
     own_data: ClassVar[Mapping[str, Scalar]] = {
         **StandardisedConfig.own_data,
@@ -113,7 +114,7 @@ class ClusterAdmmConfig(StandardisedConfig):
             raise ConfigError(f"zeta={self.zeta}: must be above 0 and at most 1")
         self.one_of("mixing", ("paper", "exact"))
         self.one_of("acceleration", ("auto", "off"))
-        self.one_of("loss", LOSSES)
+        self._check_loss()
         self.at_least("features", 1)
         self.sample_range()
         if not 0 <= self.exchanges <= MOST_EXCHANGES:
@@ -127,6 +128,22 @@ class ClusterAdmmConfig(StandardisedConfig):
         alone = "method='local' has clients learn alone" if self.method == "local" else ""
         self.refuse_robust(alone=alone, no_mean=exact)
         self._check_epsilon()
+
+    def _check_loss(self) -> None:
+        """Refuse what is no loss, and a class of one's own where its gradients must be bounded."""
+        if self.loss in LOSSES:
+            return
+        if "." not in self.loss:
+            raise ConfigError(
+                f"loss={self.loss!r}: use one of {', '.join(LOSSES)}, or package.module.Class"
+            )
+        if self.privacy == "sound":
+            raise ConfigError(
+                f"loss={self.loss!r} with privacy='sound': noise is sized by how far one sample "
+                "can move what is sent, which is proved for ridge and logistic; a class of one's "
+                "own states no bound on its gradients. Set loss=ridge or logistic, or "
+                "privacy='none'"
+            )
 
     def _check_epsilon(self) -> None:
         """Refuse a phi0 with which all rounds spend more than epsilon."""
@@ -182,11 +199,12 @@ class ClusterAdmmConfig(StandardisedConfig):
         The mean of a standardised feature's square is 1, so the Hessian of a mean loss has a
         diagonal of 2 (``ridge``) or, at w = 0, 1/4 (``logistic``): rho = 3, as in the paper, or
         0.375, whatever the number of ``parameters``. Less is quicker where all servers are
-        neighbours, and diverges on sparser graphs; more is slower.
+        neighbours, and diverges on sparser graphs; more is slower. Of a class of one's own the
+        curvature is not known: it is taken for that of ``ridge``.
         """
         if not self.is_auto("rho"):
             return self.rho
-        return 1.5 * (2.0 if self.loss == "ridge" else 0.25)
+        return 1.5 * (0.25 if self.loss == "logistic" else 2.0)
 
     @property
     def accelerated(self) -> bool:
@@ -205,6 +223,8 @@ class ClusterAdmmConfig(StandardisedConfig):
                 "every client its cluster, or learn one model for all (method='gfl'), from which "
                 "every device makes its own"
             )
+        if self.loss not in LOSSES:
+            return f"loss={self.loss!r}: sums are of the moments of ridge and logistic regression"
         if self.sample:
             return f"sample={self.sample}: all clients are in every sum; set sample=0"
         if self.norm_bound or self.robust != "none":

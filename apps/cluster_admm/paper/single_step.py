@@ -105,12 +105,9 @@ def single_step(making: Making) -> list[Finding]:
         if key[2] == MULTI and key[0] != "complete"
     ]  # fmt: skip
     total = len(of(PRINTED, "lost"))
-    ended = [
-        off
-        for off, lost in zip(of(PRINTED, "nearest"), of(PRINTED, "lost"), strict=True)
-        if not lost
-    ]
-    others = f", the others end {min(ended):.2g} or more from every optimum" if ended else ""
+    pairs = zip(of(PRINTED, "nearest"), of(PRINTED, "lost"), strict=True)
+    finite = [off for off, lost in pairs if not lost]
+    others = f", the others end {min(finite):.2g} or more from every optimum" if finite else ""
     repaired = of(REPAIRED, "nearest")
     return [
         judged(
