@@ -40,8 +40,8 @@ SITUATIONS: dict[str, dict[str, Any]] = {
     "scheduled, noise": {"sample": 3, "privacy": "paper"},
 }
 METHODS: dict[str, dict[str, Any]] = {
-    "tau 0.4": {"tau": 0.4},
-    "tau 0": {"tau": 0.0},
+    "PGFL, tau 0.4": {"tau": 0.4},
+    "PGFL, tau 0": {"tau": 0.0},
     "GFL": {"method": "gfl", "tau": 0.0},
     "ClusterFL, tau 0.4": {"method": "clusterfl", "tau": 0.4},
 }

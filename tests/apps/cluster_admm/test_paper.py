@@ -42,7 +42,7 @@ def test_the_settings_of_the_paper_s_file_are_those_of_the_figures():
     assert told["study"] == ClusterAdmmConfig.study
     config = ClusterAdmmConfig.from_settings(told[ClusterAdmmConfig.study])
     rounds = figure(STUDY, "fig3").numbers("full")["rounds"]
-    job = setting.job("scheduled, noise", setting.METHODS["tau 0.4"], rounds)
+    job = setting.job("scheduled, noise", setting.METHODS["PGFL, tau 0.4"], rounds)
     assert config == ClusterAdmmConfig.from_settings({**setting.PAPER, **job})
 
 
@@ -55,7 +55,7 @@ def test_full_sizes_are_the_paper_s(name):
 
 def test_the_table_s_cell_with_most_noise_is_near_what_is_expected():
     # One seed of ten: the deviation between seeds is below 2 dB.
-    run = setting.one((setting.job("scheduled, noise", setting.METHODS["tau 0.4"], 200), 4))
+    run = setting.one((setting.job("scheduled, noise", setting.METHODS["PGFL, tau 0.4"], 200), 4))
     assert run.nmsd[-1] == pytest.approx(synthetic.EXPECTED["scheduled, noise"][0], abs=3.0)
 
 
@@ -95,7 +95,7 @@ def test_learning_curves_have_a_line_a_method(name, small, tmp_path, console):
     assert len(rows) == 12
     methods = [*setting.METHODS, *setting.BESIDE]
     assert set(rows[0]) == {"iteration", *methods, *(f"{m}, standard error" for m in methods)}
-    assert all(float(row["tau 0.4, standard error"]) > 0.0 for row in rows)
+    assert all(float(row["PGFL, tau 0.4, standard error"]) > 0.0 for row in rows)
     assert (tmp_path / f"{name}.svg").is_file()
 
 

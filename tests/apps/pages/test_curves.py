@@ -62,3 +62,15 @@ def test_a_level_is_a_named_line_across():
 def test_a_point_that_cannot_be_drawn_is_not_marked(x, y):
     figure = plots.mark(plots.curves([0.1, 0.2], {"y": [1.0, 2.0]}, log_x=True), x, y)
     assert len(figure.axes[0].lines) == 1
+
+
+def test_the_name_of_an_axis_has_room_beside_the_labels_that_are_drawn():
+    """A taller figure, which many curves make, has more labels, and longer ones."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    lines = {f"method {k}": [-15.7, -0.4 - k] for k in range(6)}
+    figure = plots.curves([1, 300], lines, y_label="deviation, dB")
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    box = figure.axes[0].yaxis.label.get_window_extent(canvas.get_renderer())
+    assert box.x0 >= 0.0
