@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -215,3 +218,48 @@ def test_a_device_names_the_class_to_its_owner_s_policy():
     asked = wish(ClusterAdmmConfig.from_settings({"loss": f"{HERE}.Huber"}))
     assert asked.names == {"loss": f"{HERE}.Huber"}
     assert wish(ClusterAdmmConfig()).names == {}
+
+
+def test_a_device_loads_no_class_that_its_owner_does_not_list():
+    from apps.common.settings import permit_name
+    from privacy.accounting.budget import Policy, PrivacyRefused
+
+    token = permit_name.set(Policy().permit_name)
+    try:
+        with pytest.raises(PrivacyRefused, match="unless its owner lists it in names"):
+            primal_steps(f"{HERE}.Huber", tables_of(1), 0.1, [1.0], 1.0)
+        with pytest.raises(PrivacyRefused, match="unless its owner lists it in names"):
+            targets_of(f"{HERE}.Huber")
+    finally:
+        permit_name.reset(token)
+
+
+def test_a_report_and_the_clients_scores_are_made(tmp_path):
+    settings = {**SMALL, "loss": f"{HERE}.Huber", "held-out": 0.3}
+    apps.run("cluster-admm", settings, seed=1, out=tmp_path / "run")
+    assert "Huber" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_page_s_example_learns_the_90th_percentile(tmp_path, monkeypatch):
+    page = Path(apps.__file__).parent / "cluster_admm" / "README.md"
+    lines = page.read_text().splitlines()
+    first = lines.index("    import numpy as np")
+    last = next(i for i, line in enumerate(lines[first:], first) if line.startswith("and, with"))
+    example = textwrap.dedent("\n".join(lines[first:last]))
+    (tmp_path / "quantile.py").write_text(example)
+    monkeypatch.syspath_prepend(tmp_path)
+    data = tmp_path / "data"
+    data.mkdir()
+    rng, every = np.random.default_rng(0), []
+    for k in range(4):
+        X = np.column_stack([np.ones(150), rng.standard_normal((150, 2))])
+        y = X @ np.array([1.0, 2.0, -1.0]) + 10.0 * rng.standard_normal(150)
+        np.savez(data / f"c{k}.npz", X=X, y=y)
+        every.append((X, y))
+    settings = {
+        "loss": "quantile.Pinball", "standardise": "none", "servers": 1, "clusters": "1",
+        "rho": 1.0, "ridge": 0.0, "rounds": 200, "held-out": 0,
+    }  # fmt: skip
+    model = apps.run("cluster-admm", settings, data=data).arrays["models"][0, 0]
+    below = np.mean([np.mean(y < X @ model) for X, y in every])
+    assert below == pytest.approx(0.9, abs=0.02)
