@@ -64,14 +64,19 @@ def private(making: Making) -> list[Finding]:
         "one exchange, several: of clusters' private models; on the device: clients' own"
     )
     ridge = [row for row in rows if row["loss"] == "ridge"]
-    wins = sum(row["wins"] == "several" for row in ridge)
-    whole = wins == len(ridge)
+    lost = [row for row in ridge if row["wins"] != "several"]
+    wins, whole = len(ridge) - len(lost), not lost
+    where = "; ".join(
+        f"{row['clients']} clients, epsilon {row['epsilon']:g} (by "
+        f"{row['several'] - row['one exchange']:.1f} dB)"
+        for row in lost
+    )
     return [
         Finding(
             "several-exchanges",
             f"four exchanges are better than one in {wins} of {len(ridge)} rows of ridge",
             "reproduced" if whole else "partly",
-            "" if whole else "the table says where not",
+            "" if whole else f"one exchange is better with {where}",
             count,
         )
     ]
