@@ -78,5 +78,6 @@ def judged(
         told.append(f"not so: {'; '.join(wrong)}")
     if unclear:
         told.append(f"not to be told from chance: {'; '.join(unclear)}")
-    why = ". ".join([*told, *([because] if because else [])])
-    return Finding(claim, found, verdict, why, seeds)
+    if because:
+        told.append(because[0].upper() + because[1:])
+    return Finding(claim, found, verdict, ". ".join(told), seeds)

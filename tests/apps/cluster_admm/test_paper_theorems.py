@@ -149,6 +149,6 @@ def test_a_statement_holds_fails_or_is_left_open():
     assert Gap.of([-1.0, 1.2, 0.1]).sign == OPEN
     assert Gap.of([0.0, 0.0]).sign == OPEN
     assert judged("a", "1", {"x": HOLDS, "y": HOLDS}, 3).verdict == "reproduced"
-    assert judged("a", "1", {"x": FAILS}, 3, "so it is").why == "not so: x. so it is"
+    assert judged("a", "1", {"x": FAILS}, 3, "so it is").why == "not so: x. So it is"
     mixed = judged("a", "1", {"x": HOLDS, "y": OPEN}, 3)
     assert (mixed.verdict, mixed.why) == ("partly", "not to be told from chance: y")
