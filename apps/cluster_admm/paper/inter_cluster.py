@@ -59,12 +59,14 @@ def theorem_2(making: Making) -> list[Finding]:
     worst: dict[tuple[str, str, float, str], float] = {}
     by_seed: dict[tuple[str, str, float, str], Vector] = {}
     for i, cell in enumerate(cells):
-        runs = np.array(found[i * count : (i + 1) * count])  # (seeds, T, S, Q), in units of eta
+        each = found[i * count : (i + 1) * count]
+        etas = np.array([eta for _, eta in each])
+        runs = np.array([apart for apart, _ in each])  # (seeds, T, S, Q)
         bound = np.array(shares(TAUS[cell[-1]], rounds))
         told = bound > 0.0
-        ratios = runs.max(axis=(2, 3))[:, told] / bound[told]
+        ratios = runs.max(axis=(2, 3))[:, told] / bound[told] / etas[:, None]
         by_seed[cell] = ratios.max(axis=1)
-        mean = runs.mean(axis=0)
+        mean = runs.mean(axis=0) / etas.mean()  # in units of eta
         worst[cell] = float(np.max(mean[told].max(axis=(1, 2)) / bound[told]))
         row = dict(zip(("noise", "start", "rho", "tau"), cell, strict=True))
         row |= {"moved by, of eta": float(mean[-1].max()), "bound, of eta": float(bound[-1])}
@@ -80,8 +82,8 @@ def theorem_2(making: Making) -> list[Finding]:
     for noise, name in itertools.product(("none", "paper"), ("tau 0.4", "tau 0.1")):
         line = f"{'noise' if noise == 'paper' else 'no noise'}, {name}"
         lines[line] = [worst[noise, "zero", rho, name] for rho in rhos]
-        each = np.array([by_seed[noise, "zero", rho, name] for rho in rhos])
-        bands[line] = each.min(axis=1), each.max(axis=1)
+        spans = np.array([by_seed[noise, "zero", rho, name] for rho in rhos])
+        bands[line] = spans.min(axis=1), spans.max(axis=1)
     plot = curves(
         rhos, lines, x_label="rho, the penalty parameter", log_x=True, log_y=True, bands=bands,
         y_label="worst ratio of distance to bound",
@@ -131,8 +133,8 @@ def shares(tau: Sequence, rounds: int) -> list[float]:
     return found
 
 
-def _impact(job: tuple[Settings, str, str, int]) -> Vector:
-    """Return |wbar - w|^2 (T, S, Q) in units of eta, with the same draws on both sides."""
+def _impact(job: tuple[Settings, str, str, int]) -> tuple[Vector, float]:
+    """Return |wbar - w|^2 (T, S, Q), with the same draws on both sides, and eta."""
     changes, start, name, seed = job
     config = ClusterAdmmConfig.from_settings({**PAPER, **changes, "tau": 0.4})
     optima = readings(config, seed)
@@ -147,7 +149,7 @@ def _impact(job: tuple[Settings, str, str, int]) -> Vector:
     apart = np.array(
         [np.sum((one - other) ** 2, axis=-1) for one, other in zip(*ways, strict=True)]
     )
-    return np.asarray(apart / eta)
+    return apart, eta
 
 
 def _way(config: ClusterAdmmConfig, seed: int, tau: Sequence, best: Vector | None) -> list[Vector]:
