@@ -57,7 +57,8 @@ class ClusterAdmmConfig(StandardisedConfig):
     acceleration : ``auto``, with ``mixing = "exact"``, all clients and a tolerance, goes on from a
         combination of the last rounds: the same optimum in fewer of them; ``off`` from the last
     ridge : weight of |w|^2 in the loss [curvature]
-    loss : what a client minimises: ``ridge`` or ``logistic``
+    loss : what a client minimises: ``ridge``, ``logistic``, or a class of your own as
+        ``package.module.Class`` (see `losses`)
     phi0 : with noise in every model: phi_0, about the zCDP of the first round. ``auto`` is the
         largest with which a client that takes part in all ``rounds`` spends ``epsilon``; a larger
         one is refused [zCDP]
@@ -79,6 +80,7 @@ class ClusterAdmmConfig(StandardisedConfig):
 
     study: ClassVar[str] = "cluster-admm"
     methods: ClassVar[tuple[str, ...]] = ("pgfl", "gfl", "clusterfl", "local", "fedavg")
+    class_settings: ClassVar[tuple[str, ...]] = ("loss",)
     auto_settings: ClassVar[tuple[str, ...]] = ("phi0", "rho")
     own_data: ClassVar[Mapping[str, Scalar]] = {
         **StandardisedConfig.own_data,
@@ -128,7 +130,7 @@ class ClusterAdmmConfig(StandardisedConfig):
         self.between("zeta", 0.0, 1.0, least_out=True)
         self.one_of("mixing", ("paper", "exact"))
         self.one_of("acceleration", ("auto", "off"))
-        self.one_of("loss", LOSSES)
+        self._check_loss()
         self.at_least("features", 1)
         self.sample_range()
         self.between("exchanges", 0, MOST_EXCHANGES)
@@ -139,6 +141,22 @@ class ClusterAdmmConfig(StandardisedConfig):
         alone = "method='local' has clients learn alone" if self.method == "local" else ""
         self.refuse_robust(alone=alone, no_mean=exact)
         self._check_epsilon()
+
+    def _check_loss(self) -> None:
+        """Refuse what is no loss, and a class of one's own where its gradients must be bounded."""
+        if self.loss in LOSSES:
+            return
+        if "." not in self.loss:
+            raise ConfigError(
+                f"loss={self.loss!r}: use one of {', '.join(LOSSES)}, or package.module.Class"
+            )
+        if self.privacy == "sound":
+            raise ConfigError(
+                f"loss={self.loss!r} with privacy='sound': noise is sized by how far one sample "
+                "can move what is sent, which is proved for ridge and logistic; a class of one's "
+                "own states no bound on its gradients. Set loss=ridge or logistic, or "
+                "privacy='none'"
+            )
 
     def _check_epsilon(self) -> None:
         """Refuse a phi0 with which all rounds spend more than epsilon."""
@@ -194,11 +212,12 @@ class ClusterAdmmConfig(StandardisedConfig):
         The mean of a standardised feature's square is 1, so the Hessian of a mean loss has a
         diagonal of 2 (``ridge``) or, at w = 0, 1/4 (``logistic``): rho = 3, as in the paper, or
         0.375, whatever the number of ``parameters``. Less is quicker where all servers are
-        neighbours, and diverges on sparser graphs; more is slower.
+        neighbours, and diverges on sparser graphs; more is slower. Of a class of one's own the
+        curvature is not known: it is taken for that of ``ridge``.
         """
         if not self.is_auto("rho"):
             return self.rho
-        return 1.5 * (2.0 if self.loss == "ridge" else 0.25)
+        return 1.5 * (0.25 if self.loss == "logistic" else 2.0)
 
     @property
     def accelerated(self) -> bool:
@@ -217,6 +236,8 @@ class ClusterAdmmConfig(StandardisedConfig):
                 "every client its cluster, or learn one model for all (method='gfl'), from which "
                 "every device makes its own"
             )
+        if self.loss not in LOSSES:
+            return f"loss={self.loss!r}: sums are of the moments of ridge and logistic regression"
         if self.sample:
             return f"sample={self.sample}: all clients are in every sum; set sample=0"
         if self.norm_bound or self.robust != "none":

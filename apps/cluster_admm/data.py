@@ -2,8 +2,8 @@
 
     w_0 ~ N(0, I),   w_q = (1 + gamma_q) w_0,   gamma_q ~ U(-similarity, similarity)
     x ~ N(0, I),     D_k uniform over ``samples``
-    y = x'w_q + N(0, noise^2)                          ``ridge``
-    y = +1 with probability 1 / (1 + exp(-x'w_q)), else -1      ``logistic``
+    y = x'w_q + N(0, noise^2)                          ``ridge``, and own losses of numbers
+    y = +1 with probability 1 / (1 + exp(-x'w_q)), else -1      ``logistic``, and others of labels
 
 The paper leaves the law of w_0 open; it is normal here. Its clients are "randomly split" between
 the clusters: here into parts of equal size, give or take one, so that no cluster is empty. All is
@@ -28,10 +28,10 @@ from apps.common.node import Node
 from apps.common.seeds import generator
 from apps.common.tables import DataError, numbered
 from apps.server_graph.data import Samples, read_samples
-from apps.server_graph.losses import LeastSquares, Logistic, Loss
 from privacy.numerics import expit
 
 from .config import ONE_TASK, ClusterAdmmConfig
+from .losses import is_own, own_loss, reading, targets_of
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]
@@ -80,18 +80,21 @@ def synthetic_table(config: ClusterAdmmConfig, seed: int, partition: int) -> Sam
     low, high = config.sample_range()
     count = int(rng.integers(low, high + 1))
     X = rng.standard_normal((count, config.features))
-    if config.loss == "ridge":
+    if is_numeric(config):
         y = X @ w + config.noise * rng.standard_normal(count)
     else:
         y = np.where(rng.random(count) < expit(X @ w), 1.0, -1.0)
-    return Samples(X, y, numbered("x", config.features), f"synthetic client {partition + 1}")
+    source = f"synthetic client {partition + 1}"
+    if is_own(config.loss):
+        y = own_loss(config.loss, config.features).check_targets(y, source)
+    return Samples(X, y, numbered("x", config.features), source)
 
 
 def client_table(config: ClusterAdmmConfig, seed: int, node: Node) -> Samples:
     """Return one node's samples: its own file, or in simulation the synthetic ones."""
     if node.data_path is None:
         return synthetic_table(config, seed, node.partition)
-    loss: Loss = LeastSquares() if config.loss == "ridge" else Logistic()
+    loss = reading(config.loss)
     return read_samples(node.data_path, loss, tolerant=config.privacy == "sound")
 
 
@@ -131,7 +134,7 @@ def cluster_of(config: ClusterAdmmConfig, seed: int, node: Node, context: Contex
 
 def is_numeric(config: ClusterAdmmConfig) -> bool:
     """Return whether targets are numbers, which have units of their own."""
-    return config.loss == "ridge"
+    return targets_of(config.loss) == "numbers"
 
 
 def held_out_count(count: int, fraction: float) -> int:

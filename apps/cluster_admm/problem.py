@@ -2,8 +2,9 @@
 
     w_q = argmin_w  sum_{k in cluster q} 1/D_k sum_i l(w; x_{k,i}, y_{k,i}) + ridge |w|^2    (1)
 
-at tau = 0, with l = (y - x'w)^2 (``ridge``, (49)) or log(1 + exp(-y x'w)) of labels -1 and +1
-(``logistic``, (51)). A client's part of it, the primal step (4), is in `steps`.
+at tau = 0, with l = (y - x'w)^2 (``ridge``, (49)), log(1 + exp(-y x'w)) of labels -1 and +1
+(``logistic``, (51)), or that of a class of a user's own (`losses`). A client's part of it, the
+primal step (4), is in `steps`.
 
     D samples of d features: X : (D, d)   y : (D,)   w : (d,)
 """
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 
 from privacy.numerics import cho_factor, cho_solve, expit
 
+from .losses import is_own, own_loss
+
 Array = NDArray[np.float64]
 Tables = Sequence[tuple[Array, Array]]
 
@@ -27,6 +30,9 @@ _HALVINGS = 60
 
 def mean_losses(loss: str, models: Array, X: Array, y: Array) -> Array:
     """Return the mean loss (Q,) of the samples under each of ``models`` (Q, d), without ridge."""
+    if is_own(loss):
+        own = own_loss(loss, X.shape[1])
+        return np.array([float(np.mean(own.loss(model, X, y))) for model in models])
     predicted = X @ models.T
     if loss == "ridge":
         return np.mean((y[:, None] - predicted) ** 2, axis=0)
@@ -38,7 +44,7 @@ def optimum(loss: str, tables: Tables, ridge: float) -> Array:
 
     Parameters
     ----------
-    loss : ``ridge`` or ``logistic``
+    loss : ``ridge``, ``logistic`` or the name of a class
     tables : X and y of every client of the cluster, on whatever server
     ridge : counted once
 
@@ -104,6 +110,12 @@ def _minimiser(loss: str, tables: Tables, weights: Sequence[float], ridge: float
     each = np.concatenate(
         [np.full(len(y), weight / len(y)) for (_, y), weight in zip(tables, weights, strict=True)]
     )
+    if is_own(loss):
+        from .own_steps import minimiser  # it imports this module
+
+        nothing = np.zeros(X.shape[1])
+        own = own_loss(loss, X.shape[1])
+        return minimiser(own, X, y, each, 2.0 * ridge, nothing, nothing)
     penalty = 2.0 * ridge * np.eye(X.shape[1])
     if loss == "ridge":
         return _regular_solve(2.0 * (X.T * each) @ X + penalty, 2.0 * X.T @ (each * y))

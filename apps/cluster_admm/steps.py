@@ -67,8 +67,8 @@ class RidgeSteps:
 
     def __init__(self, tables: Tables, ridge: float, shares: ArrayLike, rho: float) -> None:
         given = np.asarray(shares, dtype=np.float64)
-        self._c = np.array([_curvature(ridge, float(share), rho) for share in given])
-        counts = [_checked(X, y) for X, y in tables]
+        self._c = np.array([curvature(ridge, float(share), rho) for share in given])
+        counts = [checked(X, y) for X, y in tables]
         size = tables[0][0].shape[1]
         self._target = np.empty((len(counts), size))
         most = max((count for count in counts if count < size), default=0)
@@ -105,9 +105,9 @@ class LogisticStep:
     """
 
     def __init__(self, X: Array, y: Array, ridge: float, share: float, rho: float) -> None:
-        self._count = _checked(X, y)
+        self._count = checked(X, y)
         self._signed = signed_labels(y)[:, None] * X
-        self._c = _curvature(ridge, share, rho)
+        self._c = curvature(ridge, share, rho)
 
     def solve(self, v: Array, start: Array | None = None) -> Array:
         """Return w_k (d,), where the gradient's norm is at most 1e-10, or its rounding.
@@ -211,7 +211,7 @@ class SureStep:
     def __init__(
         self, loss: str, X: Array, y: Array, ridge: float, share: float, rho: float
     ) -> None:
-        self._c = _curvature(ridge, share, rho)
+        self._c = curvature(ridge, share, rho)
         self._logistic = LogisticStep(X, y, ridge, share, rho) if loss == "logistic" else None
         self._step: Step | None = self._logistic
         if loss != "logistic":
@@ -242,14 +242,16 @@ class PrimalStep:
         return self._steps.solve(v[None])[0]
 
 
-def primal_steps(
-    loss: str, tables: Tables, ridge: float, shares: ArrayLike, rho: float
-) -> RidgeSteps | LogisticSteps:
+def primal_steps(loss: str, tables: Tables, ridge: float, shares: ArrayLike, rho: float) -> Steps:
     """Return the primal steps of several clients, by the setting ``loss``."""
     kinds: dict[str, type[RidgeSteps] | type[LogisticSteps]] = {
         "ridge": RidgeSteps,
         "logistic": LogisticSteps,
     }
+    if loss not in kinds:
+        from .own_steps import OwnSteps  # here: other losses do without it
+
+        return OwnSteps(loss, tables, ridge, shares, rho)
     return kinds[loss](tables, ridge, shares, rho)
 
 
@@ -299,7 +301,8 @@ def _shifted(U: Array, c: float) -> Callable[[Array], Array]:
     return lambda g: cho_solve(large, g)
 
 
-def _curvature(ridge: float, share: float, rho: float) -> float:
+def curvature(ridge: float, share: float, rho: float) -> float:
+    """Return c = 2 share ridge + rho, checked."""
     if not (rho > 0.0 and math.isfinite(rho)):
         raise ValueError(f"rho={rho}: must be positive and finite")
     if not (share >= 0.0 and ridge >= 0.0 and math.isfinite(share * ridge)):
@@ -307,7 +310,8 @@ def _curvature(ridge: float, share: float, rho: float) -> float:
     return 2.0 * share * ridge + rho
 
 
-def _checked(X: Array, y: Array) -> int:
+def checked(X: Array, y: Array) -> int:
+    """Return the number of samples D."""
     if X.ndim != 2 or y.shape != (len(X),) or len(y) == 0:
         raise ValueError(f"X has shape {X.shape}, y {y.shape}; one y a row, and one row at least")
     return len(y)

@@ -85,10 +85,8 @@ class Figure:
 
     def function(self) -> Maker:
         """Return what makes it; imports its module."""
-        module, _, function = self.maker.lstrip("!").partition(":")
-        found: Any = getattr(study_module(self.study, f"paper.{module}"), function)
-        if self.maker.startswith("!"):
-            return lambda making: found(making.out, making.console) or []
+        module, _, function = self.maker.partition(":")
+        found: Maker = getattr(study_module(self.study, f"paper.{module}"), function)
         return found
 
 
@@ -104,19 +102,7 @@ def figures(study: str) -> dict[str, Figure]:
         told = tomllib.loads(path.read_text())
         if "make" in told:
             found[path.stem] = _figure(study, path, told)
-    return found | _older(study, found)
-
-
-def _older(study: str, known: Mapping[str, Figure]) -> dict[str, Figure]:
-    """Return the figures that have no file yet: functions of a folder and a console."""
-    paper = study_module(study, "paper")
-    nothing: dict[str, dict[str, Any]] = {size: {} for size in SIZES}
-    return {
-        name: Figure(study, name, name, f"!{maker}", on_request, nothing, ())
-        for on_request, listed in ((False, "FIGURES"), (True, "ON_REQUEST"))
-        for name, maker in getattr(paper, listed, {}).items()
-        if name not in known
-    }
+    return found
 
 
 def figure_names(study: str) -> list[str]:

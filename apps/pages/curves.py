@@ -122,14 +122,15 @@ def _fit(figure: Figure, axes: Any, legend: float) -> None:
     What a layout engine measures is a font that the reader of a page does not see.
     """
     width, height = figure.get_size_inches()
-    places, (low, high) = axes.yaxis.get_majorticklocs(), sorted(axes.get_ylim())
-    words = axes.yaxis.get_major_formatter().format_ticks(places)
-    seen = [word for word, at in zip(words, places, strict=True) if low <= at <= high]
-    left = 0.15 + _LETTER * max(map(len, seen), default=1) + (0.2 if axes.get_ylabel() else 0.0)
     below = 0.3 + legend + (0.18 if axes.get_xlabel() else 0.0)
     above = 0.22 + (0.12 if axes.get_title(loc="left") else 0.0)  # of marks, or powers of ten
-    inner = (width - left - 0.15, height - below - above)
-    axes.set_position((left / width, below / height, inner[0] / width, inner[1] / height))
+    for _ in range(2):  # which values are labelled depends on the height, which is new
+        places, (low, high) = axes.yaxis.get_majorticklocs(), sorted(axes.get_ylim())
+        words = axes.yaxis.get_major_formatter().format_ticks(places)
+        seen = [word for word, at in zip(words, places, strict=True) if low <= at <= high]
+        left = 0.15 + _LETTER * max(map(len, seen), default=1) + (0.2 if axes.get_ylabel() else 0.0)
+        inner = (width - left - 0.15, height - below - above)
+        axes.set_position((left / width, below / height, inner[0] / width, inner[1] / height))
 
 
 @style()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.cluster_admm.losses import is_own, own_loss, targets_of
 from apps.cluster_admm.problem import mean_losses, signed_labels
 from apps.cluster_admm.steps import alone
 from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores
@@ -29,14 +30,12 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Rows = NDArray[np.bool_]
 
-TARGETS = {"ridge": "numbers", "logistic": "labels"}
-
 
 def description(loss: str, scaling: Scaling | None = None) -> dict[str, Any]:
     """Return what ``trellis device predict`` needs to know of the model."""
     kind = {"kind": "linear", "array": "model"}
     kind["coefficients"] = "model" if scaling is None else "coefficients"
-    return {**kind, "loss": loss, "targets": TARGETS[loss]}
+    return {**kind, "loss": loss, "targets": targets_of(loss)}
 
 
 def run_model(result: RunResult) -> dict[str, Any]:
@@ -48,7 +47,8 @@ def run_model(result: RunResult) -> dict[str, Any]:
 
 def in_words(loss: str, features: int, whose: str) -> list[str]:
     """Return what the model is, in sentences."""
-    what = "predicts y" if loss == "ridge" else "tells label 1 from label -1 (or 0)"
+    numbers = targets_of(loss) == "numbers"
+    what = "predicts y" if numbers else "tells label 1 from label -1 (or 0)"
     return [f"A model that {what} from {features} features: {whose}."]
 
 
@@ -77,10 +77,19 @@ def held_out_scores(
         y, z = signed_labels(y), signed_labels(z)
     found = {}
     for name, model in {**models, ALONE: by_itself}.items():
-        values = Z @ model
-        guess = values if loss == "ridge" else np.where(values >= 0.0, 1.0, -1.0)
+        guess, values = _predicted(loss, model, Z)
         found[name] = Predicted(guess, float(mean_losses(loss, model[None], Z, z)[0]), values)
-    return scores_in_units(TARGETS[loss], y, z, found, samples.scaling)
+    return scores_in_units(targets_of(loss), y, z, found, samples.scaling)
+
+
+def _predicted(loss: str, model: Array, Z: Array) -> tuple[Array, Array | None]:
+    """Return what a model predicts of rows, and the values by which labels are ranked."""
+    if is_own(loss):
+        own = own_loss(loss, Z.shape[1])
+        decision = getattr(own, "decision", None)
+        return own.predict(model, Z), None if decision is None else decision(model, Z)
+    values = Z @ model
+    return values if loss == "ridge" else np.where(values >= 0.0, 1.0, -1.0), values
 
 
 def from_server(

@@ -24,12 +24,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
-from apps.experiments.sweep import on_all_cores, show_rows, write_rows
+from apps.experiments.finding import Finding
+from apps.experiments.making import Making
 from privacy.accounting.zcdp import zcdp_rho
 
 from ..config import ClusterAdmmConfig
@@ -37,29 +36,32 @@ from ..data import synthetic_table, synthetic_truth
 from ..private.simulate import summed
 from ..problem import Array, nmsd
 
-SEEDS = range(1, 11)
-SAMPLES = ("20", "100", "500")
 EPSILONS = (0.3, 1.0, 3.0)
-CLIENTS, FEATURES, SIMILARITY = 150, 20, 0.5
+SIMILARITY = 0.5
+_Cell = tuple[str, int, int, int]  # samples, clients, features, seed
 
 
-def hidden_choice(out: Path, console: Console) -> None:
+def hidden_choice(making: Making) -> list[Finding]:
     """Write how often a covered choice is right, and what bounding clients leaves."""
-    cells = list(itertools.product(SAMPLES, SEEDS))
-    found = dict(zip(cells, on_all_cores(_cell, cells, console, "hidden-choice"), strict=True))
+    sizes = making["clients"], making["features"]
+    samples = list(making["samples"])
+    cells: list[_Cell] = [(each, *sizes, seed) for each in samples for seed in making.seeds]
+    found = dict(zip(cells, making.on_all_cores(_cell, cells), strict=True))
     rows = []
-    for samples, epsilon in itertools.product(SAMPLES, EPSILONS):
-        runs = [found[samples, seed][epsilon] for seed in SEEDS]
+    for each, epsilon in itertools.product(samples, EPSILONS):
+        runs = [found[each, *sizes, seed][epsilon] for seed in making.seeds]
         drawn, best = (float(np.mean([run[name] for run in runs])) for name in ("drawn", "best"))
         powers = {
             name: np.mean([run[name] for run in runs]) for name in ("given", "bounded", "one")
         }
         levels = {name: float(10.0 * np.log10(power)) for name, power in powers.items()}
-        row = {"samples": samples, "epsilon": epsilon, "right, drawn": drawn, "right, free": best}
+        row = {"samples": each, "epsilon": epsilon, "right, drawn": drawn, "right, free": best}
         rows.append({**row, **{f"NMSD, {name}": level for name, level in levels.items()}})
-    show_rows(rows, f"{CLIENTS} clients, 3 clusters, {len(SEEDS)} seeds", console)
-    console.print("given: clusters are known; bounded: a client counts as one sample; one: gfl")
-    write_rows(out / "hidden-choice.csv", rows, console)
+    making.table(rows, show=f"{sizes[0]} clients, 3 clusters, {len(making.seeds)} seeds")
+    making.console.print(
+        "given: clusters are known; bounded: a client counts as one sample; one: gfl"
+    )
+    return []
 
 
 def draw_chances(losses: Array, epsilon: float) -> Array:
@@ -69,14 +71,14 @@ def draw_chances(losses: Array, epsilon: float) -> Array:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _cell(cell: tuple[str, int]) -> dict[float, dict[str, float]]:
-    samples, seed = cell
+def _cell(cell: _Cell) -> dict[float, dict[str, float]]:
+    samples, clients, features, seed = cell
     config = ClusterAdmmConfig(
-        clients=CLIENTS, features=FEATURES, samples=samples, similarity=SIMILARITY,
+        clients=clients, features=features, samples=samples, similarity=SIMILARITY,
         privacy="sound",
     )  # fmt: skip
     truth = synthetic_truth(config, seed)
-    made = [synthetic_table(config, seed, k) for k in range(CLIENTS)]
+    made = [synthetic_table(config, seed, k) for k in range(clients)]
     tables = [(one.X, one.y) for one in made]
     targets = truth.models[truth.clusters]
     widths = 4.0 * config.noise  # the losses of a fitting model are well within
@@ -86,7 +88,7 @@ def _cell(cell: tuple[str, int]) -> dict[float, dict[str, float]]:
             for X, y in tables
         ]
     )
-    right = np.arange(CLIENTS), truth.clusters
+    right = np.arange(clients), truth.clusters
     found = {}
     for epsilon in EPSILONS:
         part = math.sqrt(8.0 * 0.5 * zcdp_rho(epsilon, config.delta))
@@ -98,7 +100,7 @@ def _cell(cell: tuple[str, int]) -> dict[float, dict[str, float]]:
             "bounded": summed(private, seed, single, truth.clusters).releases.models[
                 truth.clusters
             ],
-            "one": summed(alike, seed, tables, truth.clusters).releases.models[[0] * CLIENTS],
+            "one": summed(alike, seed, tables, truth.clusters).releases.models[[0] * clients],
         }
         found[epsilon] = {
             "drawn": float(np.mean(draw_chances(losses, part)[right])),

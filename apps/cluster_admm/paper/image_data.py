@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from apps.common.seeds import generator
 from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
+from apps.experiments.datasets import DataSetMissing, dataset
 
 Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -152,19 +152,20 @@ def mnist() -> ImageSet:
 def organs() -> tuple[ImageSet, bool]:
     """Return OrganAMNIST and True where a user has it, else the stand-in MedNIST and False.
 
-    ``organamnist.npz`` is looked for in the folder of data sets and in its folder ``MedMNIST``.
+    ``organamnist.npz``, as MedMNIST hands it out, is looked for in the folders ``OrganAMNIST`` and
+    ``MedMNIST`` of the folder of data sets, and beside them.
     """
-    for folder in ("MedMNIST", "."):
+    for folder in ("OrganAMNIST", "MedMNIST", "."):
         try:
             path = dataset(folder) / "organamnist.npz"
-        except DataError:
+        except DataSetMissing:
             continue
         if path.is_file():
             return read_medmnist(path), True
     try:
         return read_medmnist(dataset("MedNIST") / "mednist28.npz"), False
-    except DataError as error:
-        raise DataError(
+    except DataSetMissing as error:
+        raise DataSetMissing(
             f"{error}. Figs 11 and 12 take organamnist.npz of MedMNIST, or this stand-in"
         ) from None
 

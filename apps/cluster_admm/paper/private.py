@@ -12,15 +12,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from scipy.special import expit
 
 from apps.common.seeds import generator
-from apps.experiments.sweep import on_all_cores, save_plot, show_rows, write_rows
+from apps.experiments.finding import Finding
+from apps.experiments.making import Making
 from apps.pages.plots import curves
 from strategies.cluster_admm.summed import SummedClusters
 from strategies.core.base import StudyError
@@ -31,23 +30,12 @@ from ..private.simulate import own_models, summed
 from ..problem import Array, Tables, nmsd, optimum
 from ..simulate import simulate
 from ..steps import alone
+from .setting import deviation
 
-SEEDS = range(1, 11)
 EPSILONS = (0.3, 1.0, 3.0)
-# clients, samples each, features, loss
-SIZES: tuple[tuple[int, str, int, str], ...] = (
-    (150, "2-9", 60, "ridge"),
-    (450, "2-9", 60, "ridge"),
-    (1500, "2-9", 60, "ridge"),
-    (150, "20", 60, "ridge"),
-    (150, "100", 60, "ridge"),
-    (60, "20", 20, "logistic"),
-    (150, "20", 20, "logistic"),
-    (600, "20", 20, "logistic"),
-)
+Size = tuple[int, str, int, str]  # clients, samples each, features, loss
+Kind = tuple[str, str, int]  # loss, samples each, features
 EXCHANGES = {"one exchange": 1, "several": 4}
-GROWTH = (10, 20, 50, 100, 200, 500, 1000)
-GROWING: tuple[tuple[str, str, int], ...] = (("ridge", "20", 60), ("logistic", "20", 20))
 EACH_ROUNDS, EACH_SIZE = 10, (150, "2-9")
 MOST_OWN = 20  # clients whose own models are made; all have samples of the same kind
 _TESTS = 2000
@@ -55,63 +43,87 @@ _TESTS = 2000
 Level = dict[str, float]
 
 
-def private(out: Path, console: Console) -> None:
+def private(making: Making) -> list[Finding]:
     """Write NMSD (ridge) and accuracy (logistic) by size and epsilon."""
-    cells = list(itertools.product(SIZES, SEEDS))
-    found = on_all_cores(_cell, cells, console, "private")
+    sizes: list[Size] = [(n, str(d), f, loss) for n, d, f, loss in making["sizes"]]
+    cells = list(itertools.product(sizes, making.seeds))
+    found = making.on_all_cores(_cell, cells)
+    count = len(making.seeds)
     rows = []
-    for place, (clients, samples, features, loss) in enumerate(SIZES):
-        runs = found[place * len(SEEDS) : (place + 1) * len(SEEDS)]
+    for place, (clients, samples, features, loss) in enumerate(sizes):
+        runs = found[place * count : (place + 1) * count]
         head = {"clients": clients, "samples": samples, "features": features, "loss": loss}
         for epsilon in EPSILONS:
             row: dict[str, Any] = {**head, "epsilon": epsilon}
             for name in ("alone", "open", "each", "one exchange", "several", "on the device"):
                 row[name] = _mean(loss, [run[_key(name, epsilon)] for run in runs])
-            rows.append(row)
-    title = f"NMSD in dB (ridge), accuracy (logistic), {len(SEEDS)} seeds"
-    show_rows(rows, title, console)
-    console.print("one exchange, several: of clusters' private models; on the device: clients' own")
-    for row in rows:
-        better = _better(row["loss"], row["several"], row["one exchange"])
-        row["wins"] = "several" if better else "one exchange"
-    write_rows(out / "private.csv", rows, console)
+            better = _better(loss, row["several"], row["one exchange"])
+            rows.append({**row, "wins": "several" if better else "one exchange"})
+    making.table(rows, show=f"NMSD in dB (ridge), accuracy (logistic), {count} seeds")
+    making.console.print(
+        "one exchange, several: of clusters' private models; on the device: clients' own"
+    )
+    ridge = [row for row in rows if row["loss"] == "ridge"]
+    lost = [row for row in ridge if row["wins"] != "several"]
+    wins, whole = len(ridge) - len(lost), not lost
+    where = "; ".join(
+        f"{row['clients']} clients, epsilon {row['epsilon']:g} (by "
+        f"{row['several'] - row['one exchange']:.1f} dB)"
+        for row in lost
+    )
+    return [
+        Finding(
+            "several-exchanges",
+            f"four exchanges are better than one in {wins} of {len(ridge)} rows of ridge",
+            "reproduced" if whole else "partly",
+            "" if whole else f"one exchange is better with {where}",
+            count,
+        )
+    ]
 
 
-def break_even(out: Path, console: Console) -> None:
+def break_even(making: Making) -> list[Finding]:
     """Draw private results over the number of clients: from when on do they beat learning alone."""
-    cells = list(itertools.product(GROWING, GROWTH, SEEDS))
-    found = on_all_cores(_grown, cells, console, "break-even")
-    by_cell = dict(zip(cells, found, strict=True))
+    kinds: list[Kind] = [(loss, str(d), f) for loss, d, f in making["kinds"]]
+    growth = list(making["clients"])
+    cells = list(itertools.product(kinds, growth, making.seeds))
+    by_cell = dict(zip(cells, making.on_all_cores(_grown, cells), strict=True))
     rows, told = [], []
-    for kind in GROWING:
+    for kind in kinds:
         loss, samples, features = kind
         lines: dict[str, list[float]] = {}
-        for clients in GROWTH:
-            runs = [by_cell[kind, clients, seed] for seed in SEEDS]
+        bands: dict[str, tuple[list[float], list[float]]] = {}
+        for clients in growth:
+            runs = [by_cell[kind, clients, seed] for seed in making.seeds]
             row: dict[str, Any] = {"loss": loss, "clients": clients}
-            row |= {name: _mean(loss, [run[name] for run in runs]) for name in runs[0]}
-            rows.append(row)
             for name in runs[0]:
-                lines.setdefault(name, []).append(row[name])
+                values = [run[name] for run in runs]
+                mean, error = _mean(loss, values), _error(loss, values)
+                row[name] = mean
+                lines.setdefault(name, []).append(mean)
+                low, high = bands.setdefault(name, ([], []))
+                low.append(mean - error)
+                high.append(mean + error)
+            rows.append(row)
         for epsilon in EPSILONS:
             for where in ("sum", "device"):
                 line = lines[f"{where} {epsilon:g}"]
                 beats = [_better(loss, a, b) for a, b in zip(line, lines["alone"], strict=True)]
-                first = next((n for i, n in enumerate(GROWTH) if all(beats[i:])), None)
-                told.append(
-                    {"loss": loss, "epsilon": epsilon, "model": where, "clients": str(first or "-")}
-                )
-        label = "NMSD, dB" if loss == "ridge" else "accuracy"
+                first = next((n for i, n in enumerate(growth) if all(beats[i:])), np.nan)
+                told.append({"loss": loss, "epsilon": epsilon, "model": where, "clients": first})
+        label = "mean squared deviation (NMSD), dB" if loss == "ridge" else "accuracy"
         title = f"{loss}, {samples} samples of {features} features per client"
-        plot = curves(GROWTH, lines, x_label="clients", y_label=label, title=title, log_x=True)
-        save_plot(plot, out / f"break-even-{loss}")
-    show_rows(rows, "By the number of clients", console)
-    show_rows(told, "Clients from which on the private federation beats learning alone", console)
-    write_rows(out / "break-even.csv", rows, console)
-    write_rows(out / "break-even-clients.csv", told, console)
+        plot = curves(
+            growth, lines, x_label="clients", y_label=label, title=title, log_x=True, bands=bands
+        )
+        making.plot(plot, loss)
+    making.table(rows, show="By the number of clients")
+    title = "Clients from which on the private federation beats learning alone"
+    making.table(told, "clients", show=title)
+    return []
 
 
-def _cell(cell: tuple[tuple[int, str, int, str], int]) -> Level:
+def _cell(cell: tuple[Size, int]) -> Level:
     """Return all levels of one size and seed."""
     (clients, samples, features, loss), seed = cell
     config = _config(clients, samples, features, loss)
@@ -129,7 +141,7 @@ def _cell(cell: tuple[tuple[int, str, int, str], int]) -> Level:
     return found
 
 
-def _grown(cell: tuple[tuple[str, str, int], int, int]) -> Level:
+def _grown(cell: tuple[Kind, int, int]) -> Level:
     """Return alone, and sums and devices at every epsilon, of one number of clients."""
     (loss, samples, features), clients, seed = cell
     config = _config(clients, samples, features, loss)
@@ -205,6 +217,13 @@ def _mean(loss: str, values: Sequence[float]) -> float:
     if loss == "ridge":
         return float(10.0 * np.log10(np.mean(10.0 ** (np.asarray(values) / 10.0))))
     return float(np.mean(values))
+
+
+def _error(loss: str, values: Sequence[float]) -> float:
+    """Return the standard error of `_mean`; of decibels, to first order."""
+    if loss == "ridge":
+        return float(deviation(np.asarray(values)))
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
 def _better(loss: str, one: float, other: float) -> bool:

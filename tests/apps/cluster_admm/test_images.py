@@ -164,6 +164,9 @@ def test_organs_are_taken_where_they_are_and_else_the_stand_in(tmp_path, monkeyp
     (tmp_path / "MedMNIST").mkdir()
     np.savez(tmp_path / "MedMNIST" / "organamnist.npz", **medmnist(val_images=None))
     assert organs()[1]
+    (tmp_path / "OrganAMNIST").mkdir()
+    np.savez(tmp_path / "OrganAMNIST" / "organamnist.npz", **medmnist())
+    assert organs()[1]
 
 
 def test_absent_digits_are_named(tmp_path, monkeypatch):

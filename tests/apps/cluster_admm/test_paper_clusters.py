@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import csv
 
+import joblib
 import numpy as np
 import pytest
-from rich.console import Console
 
 from apps.cluster_admm.config import ClusterAdmmConfig
 from apps.cluster_admm.data import synthetic_table, synthetic_truth
 from apps.cluster_admm.paper import clusters as paper_clusters
-from apps.experiments import sweep as sweeping
+from tests.apps.experiments.making import make
 
-SMALL = {"servers": 3, "topology": "ring", "clients": 24, "features": 8, "assign-every": 3}
+STUDY = "cluster-admm"
+SMALL = {"servers": 3, "topology": "ring", "assign-every": 3}
+SIZE = {"seeds": 2, "clients": 24, "features": 8, "rounds": 13}
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     whole = paper_clusters.settings
     monkeypatch.setattr(paper_clusters, "settings", lambda *a, **k: {**whole(*a, **k), **SMALL})
-    monkeypatch.setattr(paper_clusters, "SEEDS", range(1, 3))
-    monkeypatch.setattr(paper_clusters, "SAMPLES", ("20", "40"))
-    monkeypatch.setattr(paper_clusters, "ROUNDS", 13)
-    monkeypatch.setattr(paper_clusters, "CHOICE_ROUNDS", 13)
-    run_here = lambda jobs, console, title: [sweeping.run_job(job) for job in jobs]  # noqa: E731
-    monkeypatch.setattr(paper_clusters, "sweep", run_here)
+    with joblib.parallel_config(n_jobs=1):
+        yield
 
 
 def read(path):
@@ -33,10 +31,11 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-def test_the_share_that_is_right_stands_beside_the_oracles(tmp_path):
-    paper_clusters.found_clusters(tmp_path, Console(quiet=True))
+def test_the_share_that_is_right_stands_beside_the_oracles(tmp_path, console):
+    cells = {"samples": ["20", "40"], "similarities": [0.15, 0.5]}
+    make(STUDY, "clusters", tmp_path, console, **SIZE, **cells)
     rows = read(tmp_path / "clusters.csv")
-    assert [(row["similarity"], row["D"]) for row in rows] == [
+    assert [(row["similarity"], row["samples per client"]) for row in rows] == [
         ("0.15", "20"), ("0.15", "40"), ("0.5", "20"), ("0.5", "40"),
     ]  # fmt: skip
     for row in rows:
@@ -46,7 +45,7 @@ def test_the_share_that_is_right_stands_beside_the_oracles(tmp_path):
 
 
 def test_the_oracle_assigns_by_the_true_models():
-    settings = paper_clusters.settings(0.5, "20")
+    settings = {**paper_clusters.settings(0.5, "20"), "clients": 24, "features": 8}
     config = ClusterAdmmConfig.from_settings(settings)
     truth = synthetic_truth(config, 7)
     right = 0
@@ -57,13 +56,13 @@ def test_the_oracle_assigns_by_the_true_models():
     assert paper_clusters.oracle(settings, 7) == pytest.approx(right / config.clients)
 
 
-def test_the_choice_of_q_is_told_by_seed(tmp_path):
-    paper_clusters.choose_q(tmp_path, Console(quiet=True))
+def test_the_choice_of_q_is_told_by_seed(tmp_path, console):
+    make(STUDY, "choose-q", tmp_path, console, **SIZE)
     rows = read(tmp_path / "choose-q.csv")
     assert [row["seed"] for row in rows] == ["1", "2"]
     for row in rows:
         losses = [float(row[f"Q = {count}"]) for count in (2, 3, 4, 5)]
         assert int(row["chosen"]) == 2 + int(np.argmin(losses))
-        scales = [float(text) for text in row["scales"].split()]
+        scales = [float(row[f"{name} scale"]) for name in ("smallest", "middle", "largest")]
         assert scales == sorted(scales)
         assert all(0.5 <= scale <= 1.5 for scale in scales)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from apps.cluster_admm.paper import hidden, private
+from apps.cluster_admm.paper import hidden
+from tests.apps.experiments.making import make
 
 
 @pytest.fixture
@@ -22,23 +23,22 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def test_the_table_has_every_way_and_says_which_wins(tmp_path, console, monkeypatch):
-    monkeypatch.setattr(private, "SIZES", ((90, "6", 4, "ridge"), (90, "6", 4, "logistic")))
-    monkeypatch.setattr(private, "SEEDS", range(1, 3))
-    private.private(tmp_path, console)
+def test_the_table_has_every_way_and_says_which_wins(tmp_path, console):
+    sizes = [[90, "6", 4, "ridge"], [90, "6", 4, "logistic"]]
+    (finding,) = make("cluster-admm", "private", tmp_path, console, sizes=sizes, seeds=2)
     rows = rows_of(tmp_path / "private.csv")
     assert [float(row["epsilon"]) for row in rows] == 2 * [0.3, 1.0, 3.0]
     ridge = rows[2]
     assert float(ridge["open"]) < float(ridge["several"]) < float(ridge["alone"])
     assert float(ridge["on the device"]) < float(ridge["alone"])
     assert {row["wins"] for row in rows} <= {"several", "one exchange"}
+    wins = sum(row["wins"] == "several" for row in rows if row["loss"] == "ridge")
+    assert f"in {wins} of 3 rows" in finding.found
 
 
-def test_break_even_says_from_how_many_clients_on(tmp_path, console, monkeypatch):
-    monkeypatch.setattr(private, "GROWTH", (10, 200))
-    monkeypatch.setattr(private, "GROWING", (("ridge", "4", 4),))
-    monkeypatch.setattr(private, "SEEDS", range(1, 3))
-    private.break_even(tmp_path, console)
+def test_break_even_says_from_how_many_clients_on(tmp_path, console):
+    kinds = [["ridge", "4", 4]]
+    make("cluster-admm", "break-even", tmp_path, console, kinds=kinds, clients=[10, 200], seeds=2)
     assert (tmp_path / "break-even-ridge.svg").exists()
     told = rows_of(tmp_path / "break-even-clients.csv")
     assert next(row["clients"] for row in told if row["epsilon"] == "3.0") in ("10", "200")

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from apps.common.settings import ConfigError
+from apps.common.tables import DataError
 from apps.experiments import driver, figures, record
 from apps.experiments.datasets import DataSetMissing
 from apps.experiments.finding import Finding, spread
@@ -118,6 +119,14 @@ def test_one_that_fails_stops_no_other(tmp_path, console):
     assert "Traceback" in (tmp_path / "server-graph" / "fig1.error.txt").read_text()
 
 
+def test_data_that_are_there_and_do_not_do_are_a_failure(tmp_path, console):
+    def too_few(making):
+        raise DataError("5 graphs are too few for 10 folds")
+
+    made = driver.make_figure(described(too_few), tmp_path, console)
+    assert (made.ended, made.reason) == ("failed", "DataError: 5 graphs are too few for 10 folds")
+
+
 @pytest.mark.parametrize("claims", [(), ("above", "below")])
 def test_findings_must_be_those_of_the_claims(claims, tmp_path, console):
     made = driver.make_figure(described(above, claims), tmp_path, console)
@@ -158,7 +167,6 @@ def test_a_claim_that_was_not_run_says_so(monkeypatch):
 
 def test_files_of_figures_are_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "paper_folder", lambda study: tmp_path)
-    monkeypatch.setattr(figures, "_older", lambda *_: {})
     file = tmp_path / "fig2.toml"
     file.write_text('title = "a"\nmake = "a:b"\n[full]\nseeds = 2\n[quick]\nsneeds = 1\n')
     with pytest.raises(ConfigError, match=r"\[quick\] has sneeds"):

@@ -70,3 +70,15 @@ def test_a_curve_like_another_has_its_colour_and_is_dashed():
     first, second, again = figure.axes[0].lines
     assert again.get_color() == second.get_color() != first.get_color()
     assert (second.get_linestyle(), again.get_linestyle()) == ("-", "--")
+
+
+def test_the_name_of_an_axis_has_room_beside_the_labels_that_are_drawn():
+    """A taller figure, which many curves make, has more labels, and longer ones."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    lines = {f"method {k}": [-15.7, -0.4 - k] for k in range(6)}
+    figure = plots.curves([1, 300], lines, y_label="deviation, dB")
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    box = figure.axes[0].yaxis.label.get_window_extent(canvas.get_renderer())
+    assert box.x0 >= 0.0
