@@ -21,6 +21,7 @@ from sim.federation.certificates import make_authority, make_server
 from sim.federation.create import create
 from sim.federation.device import Device
 from sim.federation.folder import Federation, FederationError
+from sim.flwr_command import CONNECTION
 
 NAMES = ("north", "south", "west")
 
@@ -139,7 +140,7 @@ def test_policies_protect_unless_they_are_asked_not_to(federation, tmp_path):
 
 def test_flower_is_told_where_the_server_is(federation):
     config = tomllib.loads((federation.folder / "operator" / "config.toml").read_text())
-    assert config["superlink"]["trellis"] == {
+    assert config["superlink"][CONNECTION] == {
         "address": "server.example.org:8443",
         "root-certificates": str(federation.folder / "operator" / "ca.crt"),
     }
