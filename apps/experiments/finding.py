@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 Verdict = Literal["reproduced", "partly", "refuted", "not testable"]
+_SURE = 2.0  # standard errors
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 
@@ -45,6 +47,31 @@ class Finding:
             raise ValueError(f"{self.claim}: {self.verdict} needs a reason")
 
 
+def standard_error(values: ArrayLike, axis: int | None = None) -> Any:
+    """Return the standard error of a mean over seeds; 0 where one value gives none to tell."""
+    array = np.asarray(values, dtype=np.float64)
+    count = array.size if axis is None else array.shape[axis]
+    if count < 2:
+        return 0.0 * array.mean(axis=axis)
+    return array.std(axis=axis, ddof=1) / np.sqrt(count)
+
+
+def surely(differences: ArrayLike) -> int:
+    """Return 1 where differences by seed are positive beyond doubt, -1 where negative, else 0.
+
+    Beyond doubt is a mean of more than two standard errors; of one value its sign decides.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    return side(float(values.mean()), float(standard_error(values)))
+
+
+def side(mean: float, error: float) -> int:
+    """Return the sign of a mean of differences with its standard error; 0 where in doubt."""
+    if abs(mean) <= _SURE * error or mean == 0.0:
+        return 0
+    return 1 if mean > 0.0 else -1
+
+
 def spread(values: Sequence[float] | np.ndarray, digits: int = 3, unit: str = "") -> str:
     """Return the mean of a number's values over seeds and its standard error, in words.
 
@@ -55,4 +82,4 @@ def spread(values: Sequence[float] | np.ndarray, digits: int = 3, unit: str = ""
     mean = f"{array.mean():.{digits}g}{unit}"
     if array.size < 2:
         return mean
-    return f"{mean} ± {array.std(ddof=1) / np.sqrt(array.size):.2g}"
+    return f"{mean} ± {standard_error(array):.2g}"

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, spread
+from apps.experiments.finding import Finding, spread, standard_error
 from apps.experiments.making import Making
 from apps.pages.plots import curves
 from privacy.accounting.zcdp import decaying_total
@@ -67,7 +67,7 @@ def theorem_1(making: Making) -> list[Finding]:
     for name, runs in {**by_graph, "random:3, noise": private}.items():
         ways = np.array([run["way"] for run in runs])
         lines[name] = ways.mean(axis=0)
-        error = ways.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else 0.0 * lines[name]
+        error = standard_error(ways, axis=0)
         bands[name] = lines[name] - error, lines[name] + error
     x = {name: np.arange(1, len(line) + 1) * MARK for name, line in lines.items()}
     making.table(

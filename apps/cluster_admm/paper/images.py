@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.common.threads import one_blas_thread
-from apps.experiments.finding import Finding
+from apps.experiments.finding import Finding, standard_error
 from apps.experiments.making import Making
 from apps.pages.plots import curves
 
@@ -193,7 +193,7 @@ def _curves(
         points, "points", show=f"{what}, {title}: test accuracy, {len(making.seeds)} seeds"
     )
     lines = {method: runs.mean(axis=0) for method, runs in found.items()}
-    errors = {method: _error(runs) for method, runs in found.items()}
+    errors = {method: standard_error(runs, axis=0) for method, runs in found.items()}
     making.table(
         [
             {"data": what, "iteration": n}
@@ -251,7 +251,7 @@ def figure_10(making: Making) -> list[Finding]:
     found = accuracies(making, "fig9", [{"tau": tau} for tau in taus], [last])
     line = np.array([runs[:, 0] for runs in found]).T  # (seeds, taus)
     what = setting("fig9")[3]
-    means, errors = line.mean(axis=0), _error(line)
+    means, errors = line.mean(axis=0), standard_error(line, axis=0)
     rows = [
         {"data": what, "tau": tau, "accuracy": float(mean), "standard error": float(error)}
         for tau, mean, error in zip(taus, means, errors, strict=True)
@@ -338,13 +338,6 @@ def _gains(found: Mapping[str, Array]) -> tuple[dict[str, int], str]:
 
 def _between(values: Array, low: float, high: float) -> int:
     return min(above(values - low), above(high - values))
-
-
-def _error(runs: Array) -> Array:
-    """Return the standard error over seeds, the first axis."""
-    if len(runs) < 2:
-        return np.zeros(runs.shape[1:])
-    return np.asarray(np.std(runs, axis=0, ddof=1) / np.sqrt(len(runs)))
 
 
 def _warn(making: Making, what: str) -> None:

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from apps.experiments.finding import Finding, Verdict
+from apps.experiments.finding import Finding, Verdict, side, standard_error, surely
 
 HOLDS, OPEN, FAILS = 1, 0, -1
-_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
@@ -31,15 +30,12 @@ class Gap:
     def of(cls, differences: ArrayLike) -> Gap:
         """Return the gap of the differences (seeds,)."""
         values = np.asarray(differences, dtype=np.float64)
-        error = float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0
-        return cls(float(values.mean()), error)
+        return cls(float(values.mean()), float(standard_error(values)))
 
     @property
     def sign(self) -> int:
         """Whether the statement holds, fails, or neither can be told."""
-        if abs(self.mean) <= _ERRORS * self.error or self.mean == 0.0:
-            return OPEN
-        return HOLDS if self.mean > 0.0 else FAILS
+        return side(self.mean, self.error)
 
     def told(self, unit: str = "dB", digits: int = 2) -> str:
         """Return it in words."""
@@ -48,7 +44,7 @@ class Gap:
 
 def above(differences: ArrayLike) -> int:
     """Return whether differences (seeds,) are surely positive, surely not, or neither."""
-    return Gap.of(differences).sign
+    return surely(differences)
 
 
 def known(true: bool) -> int:

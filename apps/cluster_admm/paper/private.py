@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import expit
 
 from apps.common.seeds import generator
-from apps.experiments.finding import Finding
+from apps.experiments.finding import Finding, standard_error
 from apps.experiments.making import Making
 from apps.pages.plots import curves
 from strategies.cluster_admm.summed import SummedClusters
@@ -223,7 +223,7 @@ def _error(loss: str, values: Sequence[float]) -> float:
     """Return the standard error of `_mean`; of decibels, to first order."""
     if loss == "ridge":
         return float(deviation(np.asarray(values)))
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+    return float(standard_error(values))
 
 
 def _better(loss: str, one: float, other: float) -> bool:

@@ -12,20 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict
+from apps.experiments.finding import Finding, Verdict, standard_error, surely
 
 from ..problem import Vector
 
-_SURE = 2.0  # standard errors
 _SHOWN = 6  # more points than this are counted, not listed
 
 
 def mean_and_error(values: Any) -> tuple[float, float]:
     """Return the mean over seeds and its standard error; 0 where there is one value."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.size < 2:
-        return float(array.mean()), 0.0
-    return float(array.mean()), float(array.std(ddof=1) / np.sqrt(array.size))
+    return float(np.mean(values)), float(standard_error(values))
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -35,10 +31,7 @@ def number(value: float, digits: int = 3) -> str:
 
 def holds(better: Any, worse: Any) -> int:
     """Return 1 where the first is larger beyond doubt, -1 where the second is, 0 otherwise."""
-    mean, error = mean_and_error(np.asarray(better) - np.asarray(worse))
-    if abs(mean) <= _SURE * error or mean == 0.0:
-        return 0
-    return 1 if mean > 0.0 else -1
+    return surely(np.asarray(better) - np.asarray(worse))
 
 
 def ordered(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.experiments.finding import standard_error, surely
 from apps.experiments.making import Making
 from apps.experiments.sweep import Outcome
 from apps.pages.plots import curves
@@ -28,8 +29,6 @@ GRID = np.linspace(0.0, 1.0, 101)
 KEPT = ("path_fpr", "path_tpr")
 FPR = "false positive rate"
 TPR = "true positive rate"
-# Standard errors that a mean difference over seeds must be away from 0 to count.
-CLEAR = 2.0
 
 
 def method_settings(method: str, path: int, tolerance: float, **changes: Any) -> dict[str, Any]:
@@ -73,7 +72,7 @@ def rocs(outcomes: Sequence[Outcome], grid: Array = GRID) -> Array:
 def band(values: Array) -> tuple[Array, Array]:
     """Return mean minus and plus standard error over the first axis, seeds; no error of one."""
     mean = values.mean(axis=0)
-    error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0 * mean
+    error = standard_error(values, axis=0)
     return mean - error, mean + error
 
 
@@ -86,9 +85,4 @@ def draw_rocs(making: Making, lines: Mapping[str, Array], part: str, title: str)
 
 def standing(ours: Array, theirs: Array) -> int:
     """Return 1 where ours is clearly ahead over the same seeds, -1 where behind, 0 otherwise."""
-    difference = ours - theirs
-    if difference.size < 2:
-        return int(np.sign(difference.mean()))
-    error = difference.std(ddof=1) / np.sqrt(difference.size)
-    mean = difference.mean()
-    return int(np.sign(mean)) if abs(mean) > CLEAR * error else 0
+    return surely(ours - theirs)

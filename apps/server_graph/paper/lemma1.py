@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict
+from apps.experiments.finding import Finding, Verdict, standard_error
 from apps.experiments.making import Making
 from apps.pages.plots import curves
 
@@ -82,9 +82,7 @@ def lemma_1(making: Making) -> list[Finding]:
                 "step": step,
                 "sigma": sigma,
                 "disagreement": float(apart[step, sigma].mean()),
-                "error": float(apart[step, sigma].std(ddof=1) / np.sqrt(len(seeds)))
-                if len(seeds) > 1
-                else 0.0,
+                "error": float(standard_error(apart[step, sigma])),
                 "second order, noise alone": predicted,
                 "twice the centroid's deviation": float(2.0 * msd[:, late].mean()),
                 "constants needed": needed[-1],

@@ -14,7 +14,7 @@ from apps.common.settings import ConfigError
 from apps.common.tables import DataError
 from apps.experiments import driver, figures, record
 from apps.experiments.datasets import DataSetMissing
-from apps.experiments.finding import Finding, spread
+from apps.experiments.finding import Finding, spread, standard_error, surely
 from apps.experiments.making import Making
 
 
@@ -189,3 +189,15 @@ def test_the_note_of_a_figure_is_json(tmp_path, console):
     driver.make_figure(described(above), tmp_path, console, "test")
     told = json.loads((tmp_path / "fig1.json").read_text())
     assert told["numbers"] == {"seeds": 4, "rounds": 1}
+
+
+def test_a_difference_counts_beyond_two_standard_errors():
+    assert [surely([1.0, 1.1, 0.9]), surely([-2.0]), surely([1.0, -1.2]), surely([0.0])] == [
+        1,
+        -1,
+        0,
+        0,
+    ]
+    values = [[1.0, 5.0], [3.0, 5.0]]
+    assert standard_error(values, axis=0).tolist() == [1.0, 0.0]  # sqrt(2) / sqrt(2)
+    assert standard_error([4.0]) == 0.0
