@@ -20,19 +20,24 @@ from .figures import Claim, figures, untested
 from .finding import VERDICTS
 
 Entry = dict[str, Any]
+OURS = "ours"  # the place of a claim that is not a paper's
 
 _INTRODUCTION = """\
 # The papers, claim by claim
 
-Made by `make paper` from what was run ({quick} rows by its quick variant, `make paper QUICK=1`,
-the others at the papers' own sizes). A row is one figure, table, theorem or headline claim: what
-the paper says and where that number comes from, what we get (mean ± standard error over seeds
-unless it says otherwise), the verdict, and the command that shows it. Each command writes its
-numbers as csv, and plots, into `results/paper/STUDY`.
+Made by `make paper` from what was run: {full} rows at the papers' own sizes, {quick} by the quick
+variant (`make paper QUICK=1`: fewer seeds, smaller sizes; a verdict may change with more). A row is
+one figure, table, theorem or headline claim: what the paper says and where that number comes from,
+what we get (mean ± standard error over seeds unless it says otherwise), the verdict, the command
+that shows it and how long it took. Each command writes its numbers as csv, and plots, into
+`results/paper/STUDY`; `tests/apps/experiments/test_every_figure.py` makes every one of them in a
+reduced size, with all its seeds.
 
-| Verdict | Claims |
+| Verdict on a paper's claims | How many |
 | --- | --- |
 {counts}
+
+Claims of our own, which no paper makes, stand below each paper's and are not counted here.
 """
 _ABOUT = {
     "reproduced": "reproduced: we get what the paper says",
@@ -80,26 +85,32 @@ def write(path: Path, record: dict[str, Entry]) -> Path:
 def markdown(record: dict[str, Entry]) -> str:
     """Return the page."""
     rows = _all_rows(record)
-    verdicts = [row["verdict"] for _, _, row in rows if row]
+    verdicts = [row["verdict"] for _, claim, row in rows if row and claim.place != OURS]
     counts = [f"| {_ABOUT[name]} | {verdicts.count(name)} |" for name in VERDICTS]
-    missing = sum(row is None for _, _, row in rows)
+    missing = sum(row is None for _, claim, row in rows if claim.place != OURS)
     if missing:
         counts.append(f"| not run yet | {missing} |")
-    quick = sum(1 for _, _, row in rows if row and row.get("size") == "quick")
-    lines = [_INTRODUCTION.format(quick=quick, counts="\n".join(counts))]
+    sizes = [row.get("size") for _, _, row in rows if row]
+    known = {"full": sizes.count("full"), "quick": sizes.count("quick")}
+    lines = [_INTRODUCTION.format(**known, counts="\n".join(counts))]
     for study in STUDIES:
-        lines += [f"## {study}", "", *_study(rows, study), ""]
+        own = [row for row in rows if row[0].startswith(f"{study}/")]
+        theirs = [row for row in own if row[1].place != OURS]
+        lines += [f"## {study}", "", *_table(study, theirs), ""]
+        if ours := [row for row in own if row[1].place == OURS]:
+            lines += [f"### Claims of our own, {study}", "", *_table(study, ours, "We say"), ""]
     return "\n".join(lines)
 
 
-def _study(rows: Sequence[tuple[str, Claim, Entry | None]], study: str) -> list[str]:
-    names = ("Where", "The paper says", "We get", "Verdict", "Shown by")
+def _table(
+    study: str, rows: Sequence[tuple[str, Claim, Entry | None]], who: str = "The paper says"
+) -> list[str]:
+    names = ("Where", who, "We get", "Verdict", "Shown by")
     lines = [f"| {' | '.join(names)} |", "| --- | --- | --- | --- | --- |"]
-    for key, claim, row in rows:
-        if key.startswith(f"{study}/"):
-            says = f"{claim.says} ({claim.source})"
-            cells = [claim.place, says, *_found(row), _shown(study, claim, row)]
-            lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    for _, claim, row in rows:
+        says = f"{claim.says} ({claim.source})"
+        cells = [claim.place, says, *_found(row), _shown(study, claim, row)]
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return lines
 
 

@@ -148,7 +148,7 @@ def test_a_quick_look_does_not_take_the_place_of_a_full_run(tmp_path, console, m
     full = driver.make_figure(figure, tmp_path, console, "full")
     first = record.entered({}, [quick])
     assert first["server-graph/above"]["size"] == "quick"
-    assert "1 rows by its quick variant" in record.markdown(first)
+    assert "0 rows at the papers' own sizes, 1 by the quick" in record.markdown(first)
     both = record.entered(first, [full])
     assert record.entered(both, [quick]) == both
     assert both["server-graph/above"]["seeds"] == 4
@@ -201,3 +201,16 @@ def test_a_difference_counts_beyond_two_standard_errors():
     values = [[1.0, 5.0], [3.0, 5.0]]
     assert standard_error(values, axis=0).tolist() == [1.0, 0.0]  # sqrt(2) / sqrt(2)
     assert standard_error([4.0]) == 0.0
+
+
+def test_claims_of_our_own_are_not_counted_as_a_paper_s(tmp_path, console, monkeypatch):
+    figure = described(above)
+    ours = figures.Claim("above", record.OURS, "it is above", "our own")
+    object.__setattr__(figure, "claims", (ours,))
+    only(figure, monkeypatch)
+    page = record.markdown(
+        record.entered({}, [driver.make_figure(figure, tmp_path, console, "quick")])
+    )
+    assert "| reproduced: we get what the paper says | 0 |" in page
+    assert "### Claims of our own, server-graph" in page
+    assert "| We say |" in page
