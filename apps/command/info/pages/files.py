@@ -23,6 +23,7 @@ FILES = {
     "model.json": "how the arrays are used: study, variables in order, units. `trellis predict` "
     "reads both",
     "report.html": "the page about the run; it needs nothing beside it",
+    "picture.svg": "the first picture of that page, which an index of several runs shows",
     "clients.csv": "who belongs to which server and cluster; studies with several servers",
     "models.csv": "coefficients of models, by server, cluster or client; studies that learn models",
     "distances.csv": "distances between all graphs; gromov-wasserstein",
