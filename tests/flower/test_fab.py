@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("apps", "strategies", "privacy")
 # Of these packages, what neither a client nor a server needs while a run goes on.
 LEFT_OUT = (
-    "apps/*/paper/*", "apps/*/paper/*/*", "apps/*/audit.py", "apps/command/*", "apps/command/*/*", "apps/command/*/*/*",
+    "apps/*/paper/*", "apps/*/paper/*/*", "apps/*/audit.py",
+    "apps/command/*", "apps/command/*/*", "apps/command/*/*/*",
     "apps/__main__.py", "apps/gromov_wasserstein/collection.py", "privacy/device/meanings.py",
     "apps/experiments/*", "apps/runs/*", "apps/common/runner.py", "privacy/audit*.py",
     "apps/*/owner/predict.py", "apps/common/private/using.py", "apps/python/*",
