@@ -17,14 +17,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
 STUDIES = {
-    "cluster-admm": "apps.cluster_admm",
-    "consensus-graph": "apps.consensus_graph",
-    "gromov-wasserstein": "apps.gromov_wasserstein",
-    "joint-precision": "apps.joint_precision",
-    "server-graph": "apps.server_graph",
+    "cluster-admm": "trellis.apps.cluster_admm",
+    "consensus-graph": "trellis.apps.consensus_graph",
+    "gromov-wasserstein": "trellis.apps.gromov_wasserstein",
+    "joint-precision": "trellis.apps.joint_precision",
+    "server-graph": "trellis.apps.server_graph",
 }
 
 
@@ -32,7 +32,7 @@ def study_package(study: str) -> str:
     """Return the package of a study: of this project, or of another that is installed."""
     if study in STUDIES:
         return STUDIES[study]
-    from apps.outside import outside_package
+    from trellis.apps.outside import outside_package
 
     return outside_package(study)
 
@@ -50,7 +50,7 @@ def study_module(study: str, part: str = "") -> ModuleType:
     package = study_package(study)
     if study in STUDIES:
         return import_module(f"{package}.{part}" if part else package)
-    from apps.outside import load
+    from trellis.apps.outside import load
 
     return load(study, package, part)
 
@@ -76,9 +76,9 @@ def run(study: str, settings: Mapping[str, Any] | None = None, **options: Any) -
     ----------
     study : a key of `STUDIES`
     settings : kebab-case settings of the study, such as ``{"rho": 0.3, "local-steps": 25}``
-    options : ``data``, ``engine``, ``seed``, ``out`` and more, see `apps.common.runner.run`
+    options : ``data``, ``engine``, ``seed``, ``out`` and more, see `trellis.apps.common.runner.run`
     """
-    from apps.common.runner import run as run_study
+    from trellis.apps.common.runner import run as run_study
 
     return run_study(study, settings, **options)
 
@@ -86,5 +86,5 @@ def run(study: str, settings: Mapping[str, Any] | None = None, **options: Any) -
 def __getattr__(name: str) -> Any:
     """Return ``server_app`` or ``client_app``; Flower is imported by whoever asks for them."""
     if name in ("server_app", "client_app"):
-        return getattr(import_module("apps.dispatch"), name)
+        return getattr(import_module("trellis.apps.dispatch"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

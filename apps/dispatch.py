@@ -9,10 +9,10 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from apps import study_module
-from apps.common.guard import guarded
-from apps.common.node import is_simulated
-from apps.common.threads import one_blas_thread
+from trellis.apps import study_module
+from trellis.apps.common.guard import guarded
+from trellis.apps.common.node import is_simulated
+from trellis.apps.common.threads import one_blas_thread
 
 
 class StudyClientApp(ClientApp):
@@ -21,7 +21,7 @@ class StudyClientApp(ClientApp):
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer one message; on a device within what its owner allows, see `guard`."""
         if "bridge" in context.node_config:
-            from apps.network.bridge import answer
+            from trellis.apps.network.bridge import answer
 
             return answer(message, context)
         if is_simulated(context):

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from apps.common.settings import ConfigError
+from trellis.apps.common.settings import ConfigError
 
 GROUP = "trellis.studies"
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -66,7 +66,7 @@ def outside_package(study: str) -> str:
     """
     found = [one for one in outside_studies() if one.name == study]
     if not found:
-        import apps
+        from trellis import apps
 
         known = [*apps.STUDIES, *(one.name for one in outside_studies())]
         raise ConfigError(f"study={study!r}: use one of {', '.join(known)}")
@@ -81,7 +81,7 @@ def outside_package(study: str) -> str:
 
 def fault(study: Outside) -> str:
     """Return why a declared study cannot be used; nothing if it can be tried."""
-    import apps
+    from trellis import apps
 
     whose = f"study {study.name!r} of {study.package} ({study.source})"
     if study.name in apps.STUDIES:

@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from apps.common.results import write_atomically
+from trellis.apps.common.results import write_atomically
 
 from .catalogue import BENCHMARKS, RESULTS, as_json, known
 from .page import write_page

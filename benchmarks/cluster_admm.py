@@ -29,8 +29,8 @@ def run(full: bool = False) -> list[dict[str, Any]]:
 
     ``full`` runs Flower's three times, in turns with ours.
     """
-    from apps import run as run_study
-    from apps.common.results import RunResult
+    from trellis.apps import run as run_study
+    from trellis.apps.common.results import RunResult
 
     with tempfile.TemporaryDirectory(prefix="trellis-bench-") as name:
         folder = Path(name)
@@ -87,7 +87,7 @@ def _seconds(result: Any) -> list[float]:
 
 def _measure_ours(rounds: int, out: Path) -> Any:
     """Run the study here, in a process of its own as Flower's has, and return its result."""
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
     command = [sys.executable, "-m", "benchmarks.cluster_admm", str(rounds), str(out)]
     subprocess.run(command, check=True, cwd=Path(__file__).parents[1])
@@ -95,7 +95,7 @@ def _measure_ours(rounds: int, out: Path) -> Any:
 
 
 def _run_here(rounds: int, out: Path) -> None:
-    from apps import run as run_study
+    from trellis.apps import run as run_study
 
     run_study(_STUDY, _settings(rounds), out=out, report=False)
 

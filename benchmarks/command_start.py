@@ -47,7 +47,7 @@ known = set(json.loads(sys.argv[1]))
 from benchmarks.importing import ImportMeter
 with ImportMeter() as meter:
     begin = time.process_time()
-    from apps.command import main
+    from trellis.apps.command import main
     code = main(sys.argv[2:])
     whole = time.process_time() - begin
 ours, theirs = meter.total(known), meter.total() - meter.total(known)
@@ -82,11 +82,11 @@ def _rows(commands: dict[str, Sequence[str]], runs: int) -> list[dict[str, Any]]
     ours: dict[str, list[float]] = {name: [] for name in commands}
     parts: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for arguments in commands.values():  # compiles what the measured ones read
-        output_of(["-m", "apps", *arguments])
+        output_of(["-m", "trellis", *arguments])
     for _ in range(runs):
         peer.append(cpu_seconds(["-c", _FLOOR]))
         for name, arguments in commands.items():
-            ours[name].append(cpu_seconds(["-m", "apps", *arguments]))
+            ours[name].append(cpu_seconds(["-m", "trellis", *arguments]))
             if "--help" not in arguments:  # which leaves the process by itself
                 told = output_of(["-c", _METERED, json.dumps(modules), *arguments])
                 _, importing, running = told.splitlines()[-1].split()

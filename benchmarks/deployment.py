@@ -49,9 +49,9 @@ def run(full: bool = False) -> list[dict[str, Any]]:
 
 
 def _measure(case: Case, folder: Path) -> tuple[float, float]:
-    from apps.common.results import RunResult
-    from apps.common.runner import app_folder
-    from sim.deployment import Deployment
+    from trellis.apps.common.results import RunResult
+    from trellis.apps.common.runner import app_folder
+    from trellis.sim.deployment import Deployment
 
     settings = {**case.settings, "rounds": ROUNDS, "tolerance": 0.0}
     if case.study == "server-graph":

@@ -49,7 +49,7 @@ import numpy as np
 from flwr.app import Context, Message, Metadata, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
-from strategies.core import wire
+from trellis.strategies.core import wire
 from benchmarks.echo_app.echo.client_app import app
 message = Message(RecordDict({"arrays": wire.record({"x": np.zeros(9)})}), 1, "train")
 app(message, Context(1, 1, {}, RecordDict(), {}))

@@ -49,7 +49,7 @@ class Case:
 
     def run_config(self, out: str = "") -> dict[str, Any]:
         """Return the run config."""
-        from apps.common.runner import make_run_config
+        from trellis.apps.common.runner import make_run_config
 
         return make_run_config(self.study, {**self.settings, "clients": CLIENTS}) | {"out": out}
 
@@ -89,7 +89,7 @@ OTHER_CASES = {
 
 def devices(study: str, folder: Path) -> list[dict[str, Any]]:
     """Write a file and a state folder per device, and return their node configs."""
-    from apps import study_module
+    from trellis.apps import study_module
 
     rng = np.random.default_rng(5)
     nodes: list[dict[str, Any]] = []
@@ -117,8 +117,8 @@ def devices(study: str, folder: Path) -> list[dict[str, Any]]:
 
 
 def _write_graphs(file: Path, rng: np.random.Generator) -> None:
-    from apps.gromov_wasserstein.files.npz import write_graphs
-    from apps.gromov_wasserstein.graphs import Graph
+    from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+    from trellis.apps.gromov_wasserstein.graphs import Graph
 
     graphs = []
     for number in range(6):
@@ -142,7 +142,7 @@ class _Recorder(ClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Keep the message, then answer it."""
-        from apps.dispatch import client_app
+        from trellis.apps.dispatch import client_app
 
         file = self._folder / f"{message.metadata.message_type}.pickle"
         if not file.exists():
@@ -155,8 +155,8 @@ def record_messages(case: Case, folder: Path) -> dict[str, Path]:
 
     `answer_recorded` answers one, in another process.
     """
-    from apps.dispatch import server_app
-    from sim.grid import run_local
+    from trellis.apps.dispatch import server_app
+    from trellis.sim.grid import run_local
 
     kept = folder / "messages"
     kept.mkdir(parents=True)
@@ -183,7 +183,7 @@ def answer_recorded(file: str) -> tuple[float, float]:
     with tempfile.TemporaryDirectory(prefix="trellis-state-") as folder, ImportMeter() as meter:
         context.node_config["state-path"] = folder
         begin = time.process_time()
-        from apps.dispatch import client_app
+        from trellis.apps.dispatch import client_app
 
         reply = client_app(message, context)
         whole = time.process_time() - begin

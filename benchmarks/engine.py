@@ -29,7 +29,7 @@ _APP = Path(__file__).parent / "echo_app"
 
 def run(full: bool = False) -> list[dict[str, Any]]:
     """Return messages a second of both engines, without and with start-up."""
-    from sim.flower import simulate
+    from trellis.sim.flower import simulate
 
     messages, runs = NODES * ROUNDS, 3 if full else 1
     ways = {"engine": 0, "engine-threads": os.cpu_count() or 1}
@@ -103,7 +103,7 @@ def _measure_ours(workers: int, out: Path) -> dict[str, Any]:
 
 def _run_here(workers: int, out: Path) -> None:
     from benchmarks.echo_app.echo import client_app, server_app
-    from sim.grid import run_local
+    from trellis.sim.grid import run_local
 
     nodes = [{"partition-id": index, "num-partitions": NODES} for index in range(NODES)]
     run_local(server_app.app, client_app.app, nodes, _run_config(out), workers=workers)

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.tables import DataError
-from apps.common.threads import one_blas_thread
-from strategies.gromov_wasserstein.many import warm_up
-from strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.apps.common.tables import DataError
+from trellis.apps.common.threads import one_blas_thread
+from trellis.strategies.gromov_wasserstein.many import warm_up
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
 
 from .graph_pairs import (
     Loop,

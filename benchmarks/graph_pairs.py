@@ -29,7 +29,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from apps.experiments.datasets import dataset
+from trellis.apps.experiments.datasets import dataset
 
 from .peers import ask
 
@@ -40,7 +40,7 @@ Loop = Callable[[list[Matrix], Pairs], tuple[float, Matrix]]
 HIDDEN = 16
 _WARM_UP = """
 import time
-from strategies.gromov_wasserstein.many import ready, warm_up
+from trellis.strategies.gromov_wasserstein.many import ready, warm_up
 begin = time.perf_counter()
 ready()
 warm_up()

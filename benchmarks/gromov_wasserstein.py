@@ -28,16 +28,16 @@ from typing import Any
 import numpy as np
 from joblib.externals.loky import get_reusable_executor
 
-from apps.common.tables import DataError
-from apps.common.threads import one_blas_thread
-from apps.experiments.datasets import dataset
-from privacy.mechanisms.multibit import MultiBit, encode
-from strategies.gromov_wasserstein import pair as pot_path
-from strategies.gromov_wasserstein.many import plan_of
-from strategies.gromov_wasserstein.pairwise import pairwise
-from strategies.gromov_wasserstein.pool import Task, solve
-from strategies.gromov_wasserstein.simplex import transport
-from strategies.gromov_wasserstein.space import Space, isometry
+from trellis.apps.common.tables import DataError
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.experiments.datasets import dataset
+from trellis.privacy.mechanisms.multibit import MultiBit, encode
+from trellis.strategies.gromov_wasserstein import pair as pot_path
+from trellis.strategies.gromov_wasserstein.many import plan_of
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.strategies.gromov_wasserstein.pool import Task, solve
+from trellis.strategies.gromov_wasserstein.simplex import transport
+from trellis.strategies.gromov_wasserstein.space import Space, isometry
 
 from .graph_pairs import (
     Loop,

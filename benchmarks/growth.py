@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apps.pages.figure import INK, PALETTE, save, style
+from trellis.apps.pages.figure import INK, PALETTE, save, style
 
 Point = tuple[float, float]
 

@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.tables import DataError
-from apps.common.threads import one_blas_thread
-from apps.experiments.datasets import dataset
-from apps.gromov_wasserstein.collection import read_collection
-from apps.gromov_wasserstein.graphs import shortest_paths
-from privacy.mechanisms.multibit import MultiBit, encode
-from strategies.gromov_wasserstein.many import warm_up
-from strategies.gromov_wasserstein.pairwise import pairwise
-from strategies.gromov_wasserstein.pruning.medoids import Medoids, medoids
-from strategies.gromov_wasserstein.pruning.neighbours import Neighbours, nearest, outliers
-from strategies.gromov_wasserstein.pruning.partial import PartialDistances
+from trellis.apps.common.tables import DataError
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.experiments.datasets import dataset
+from trellis.apps.gromov_wasserstein.collection import read_collection
+from trellis.apps.gromov_wasserstein.graphs import shortest_paths
+from trellis.privacy.mechanisms.multibit import MultiBit, encode
+from trellis.strategies.gromov_wasserstein.many import warm_up
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.strategies.gromov_wasserstein.pruning.medoids import Medoids, medoids
+from trellis.strategies.gromov_wasserstein.pruning.neighbours import Neighbours, nearest, outliers
+from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
 from .graph_pairs import Matrix, distances, embeddings, pot, some_pairs
 from .timing import entry, in_turns

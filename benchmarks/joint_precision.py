@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps import run as run_study
-from apps.common.threads import one_blas_thread
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.correlation import (
+from trellis.apps import run as run_study
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.correlation import (
     correlation,
     symmetric_eigen,
     to_positive_semidefinite,
 )
-from apps.joint_precision.data import synthetic_table
-from apps.joint_precision.problem import smooth_loss
-from apps.joint_precision.solver import JointSolution, solve_joint
-from strategies.joint_precision.prox import PENALTIES
+from trellis.apps.joint_precision.data import synthetic_table
+from trellis.apps.joint_precision.problem import smooth_loss
+from trellis.apps.joint_precision.solver import JointSolution, solve_joint
+from trellis.strategies.joint_precision.prox import PENALTIES
 
 from .timing import entry, in_turns, median_time, timed
 

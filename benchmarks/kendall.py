@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from apps.common.threads import one_blas_thread
-from apps.joint_precision.kendall import Matrix, kendall
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.joint_precision.kendall import Matrix, kendall
 
 from .timing import entry, in_turns, median_time, timed
 

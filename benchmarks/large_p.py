@@ -28,14 +28,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.threads import one_blas_thread
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.data import synthetic_table
-from apps.joint_precision.large import bits
-from apps.joint_precision.large.solve import solve_tables
-from apps.joint_precision.large.stream import large_entries
-from apps.joint_precision.problem import LocalProblem
-from strategies.joint_precision.blocks import Blocks
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.data import synthetic_table
+from trellis.apps.joint_precision.large import bits
+from trellis.apps.joint_precision.large.solve import solve_tables
+from trellis.apps.joint_precision.large.stream import large_entries
+from trellis.apps.joint_precision.problem import LocalProblem
+from trellis.strategies.joint_precision.blocks import Blocks
 
 from .timing import entry, peak_memory
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.evaluation.measures import ALONE, THIS
-from apps.common.results import RunResult
-from apps.common.settings import config_class
+from trellis.apps.common.evaluation.measures import ALONE, THIS
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import config_class
 
 Array = NDArray[np.float64]
 _ROUNDS = 60

@@ -160,11 +160,11 @@ def _resident() -> float:
 
 
 def _study(rounds: int, out: str) -> Found:
-    import apps
-    from apps.common.progress import listening
-    from apps.common.runner import make_run_config
-    from sim.grid import run_local
-    from strategies.core.checkpoint import Checkpoint
+    from trellis import apps
+    from trellis.apps.common.progress import listening
+    from trellis.apps.common.runner import make_run_config
+    from trellis.sim.grid import run_local
+    from trellis.strategies.core.checkpoint import Checkpoint
 
     settings = {"clients": CLIENTS, "servers": SERVERS, "topology": "ring", "samples": "20"}
     settings |= {"method": "none", "rounds": rounds, "tolerance": 0.0}
@@ -187,7 +187,7 @@ def _loop(rounds: int) -> Found:
     from flwr.serverapp import Grid, ServerApp
     from flwr.serverapp.strategy import FedAvg
 
-    from sim.grid import run_local
+    from trellis.sim.grid import run_local
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     server, client = ServerApp(), ClientApp()

@@ -8,7 +8,7 @@ Flower's simulation run it too, and all must end with the same model.
 
 Ours exchanges messages as on devices: made, copied, answered by the unmodified ClientApp, checked,
 read. pfl-research has none: it calls a function for each user. ``without messages`` is ours that
-way, all users in one product (`apps.server_graph.simulate`).
+way, all users in one product (`trellis.apps.server_graph.simulate`).
 
 Each side is one process with one thread, and its seconds are the processor's: what else the machine
 does counts for neither. Flower's simulation, which keeps all cores busy, goes by the clock.
@@ -108,8 +108,8 @@ class _Users:
 
     def data(self, users: int) -> Path:
         """Return a file with X (users, n, d) and y (users, n), the same as ours."""
-        from apps.server_graph.config import ServerGraphConfig
-        from apps.server_graph.data import synthetic_table
+        from trellis.apps.server_graph.config import ServerGraphConfig
+        from trellis.apps.server_graph.data import synthetic_table
 
         path = self.folder / f"{users}.npz"
         if not path.is_file():
@@ -126,9 +126,9 @@ class _Users:
 
     def without_messages(self, users: int, rounds: int) -> dict[str, Any]:
         """Return the seconds of a round of ours without messages, and its model."""
-        from apps.common.threads import one_blas_thread
-        from apps.server_graph.config import ServerGraphConfig
-        from apps.server_graph.simulate import simulate
+        from trellis.apps.common.threads import one_blas_thread
+        from trellis.apps.server_graph.config import ServerGraphConfig
+        from trellis.apps.server_graph.simulate import simulate
 
         config = ServerGraphConfig.from_settings(_settings("server-graph", users, rounds))
         with one_blas_thread():
@@ -201,7 +201,7 @@ def _growth(users: _Users, sizes: Sequence[int], full: bool) -> list[dict[str, A
 
 def _beside_flower(users: _Users) -> list[dict[str, Any]]:
     """Return users a second beside Flower's simulation, and how it grows; minutes."""
-    from apps import run as run_study
+    from trellis.apps import run as run_study
 
     rows = []
     version = peers_of_flower()
@@ -292,8 +292,8 @@ def _measure(study: str, clients: int, rounds: int) -> dict[str, Any]:
 
 
 def _run_here(study: str, clients: int, rounds: int) -> None:
-    from apps import run as run_study
-    from apps.common.progress import listening
+    from trellis.apps import run as run_study
+    from trellis.apps.common.progress import listening
 
     # What is loaded, and what one small run leaves, is no client's.
     run_study(study, _settings(study, 10, 2))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apps.common.results import write_atomically
+from trellis.apps.common.results import write_atomically
 
 from .catalogue import BENCHMARKS
 from .growth import write_chart

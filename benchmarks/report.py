@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apps import STUDIES, study_module
-from apps.common.files.run_folder import note_written
-from apps.common.recording import wording
-from apps.common.results import RunResult
-from apps.common.threads import one_blas_thread
+from trellis.apps import STUDIES, study_module
+from trellis.apps.common.files.run_folder import note_written
+from trellis.apps.common.recording import wording
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.threads import one_blas_thread
 
 from .timing import entry
 
@@ -108,8 +108,8 @@ def _measured(case: Case, runs: int) -> dict[str, Any]:
 
 def report_of(result: RunResult, folder: Path) -> Path:
     """Write what a run writes after its last round; return the page."""
-    from apps.pages.clients.once import sharing
-    from apps.pages.report import write_report
+    from trellis.apps.pages.clients.once import sharing
+    from trellis.apps.pages.report import write_report
 
     module = study_module(result.study, "report")
     with sharing():
@@ -125,7 +125,7 @@ def _one(case: Case) -> dict[str, float]:
     learning = 0.0
     importlib.import_module(f"{STUDIES[case.study]}.server_app")
     if case.learned:
-        from apps.common.runner import run as learn
+        from trellis.apps.common.runner import run as learn
 
         begin = time.process_time()
         settings = {"clients": case.clients, _WHAT[case.study]: case.size}

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.threads import one_blas_thread
-from apps.joint_precision.solver import JointSolution, screened_blocks, solve_joint
-from strategies.joint_precision.prox import PENALTIES
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.joint_precision.solver import JointSolution, screened_blocks, solve_joint
+from trellis.strategies.joint_precision.prox import PENALTIES
 
 from .joint_precision import CLIENTS, GAP, LAMBDA1, LAMBDA2, Matrix, synthetic_correlations
 from .timing import entry, median_time

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from apps.common.threads import one_blas_thread
-from privacy.secagg.graph import plan
-from privacy.secagg.messages import Fields, to_fields
-from privacy.secagg.protocol import Member, Policy
-from privacy.secagg.server import ServerRound, Session
-from privacy.secagg.state import ClientState
+from trellis.apps.common.threads import one_blas_thread
+from trellis.privacy.secagg.graph import plan
+from trellis.privacy.secagg.messages import Fields, to_fields
+from trellis.privacy.secagg.protocol import Member, Policy
+from trellis.privacy.secagg.server import ServerRound, Session
+from trellis.privacy.secagg.state import ClientState
 
 from .timing import entry
 

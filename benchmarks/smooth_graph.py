@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from apps.common.threads import one_blas_thread
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.data import synthetic_table
-from apps.consensus_graph.problem import (
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.data import synthetic_table
+from trellis.apps.consensus_graph.problem import (
     Vector,
     edge_ends,
     local_objective,
     node_count,
     statistic,
 )
-from apps.consensus_graph.solver import solve
+from trellis.apps.consensus_graph.solver import solve
 
 from .timing import entry, in_turns, timed
 

@@ -1,6 +1,6 @@
 """What mkdocs is told by Trellis: pages beside the code, the reference, notebooks and the order.
 
-`apps.command.info.site` does the work; mkdocs calls the functions below by their names.
+`trellis.apps.command.info.site` does the work; mkdocs calls the functions below by their names.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from apps.command.info.pages import pages as reference_pages
-from apps.command.info.site.links import Rewriter
-from apps.command.info.site.navigation import navigation
-from apps.command.info.site.notebooks import as_markdown
-from apps.command.info.site.sources import NOTEBOOKS, REFERENCE, sources
+from trellis.apps.command.info.pages import pages as reference_pages
+from trellis.apps.command.info.site.links import Rewriter
+from trellis.apps.command.info.site.navigation import navigation
+from trellis.apps.command.info.site.notebooks import as_markdown
+from trellis.apps.command.info.site.sources import NOTEBOOKS, REFERENCE, sources
 
 # The first page leads to all parts by itself.
 _NO_SIDEBAR = "---\nhide:\n  - navigation\n---\n\n"

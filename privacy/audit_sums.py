@@ -6,7 +6,7 @@ noise of those that are counted on. Draws are those of the mechanism (`privacy.m
 in integers.
 
 Neighbouring: the two summands given. Not covered: what secure aggregation must hold for this to be
-all that is seen, see `privacy.secagg.protocol`.
+all that is seen, see `trellis.privacy.secagg.protocol`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.accounting.sampled import spent
-from privacy.audit import Finding, audit
-from privacy.mechanisms.shares import Share
+from trellis.privacy.accounting.sampled import spent
+from trellis.privacy.audit import Finding, audit
+from trellis.privacy.mechanisms.shares import Share
 
 Vector = NDArray[np.float64]
 

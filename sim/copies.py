@@ -6,7 +6,7 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
-from sim.private import shallow_copy, with_data, with_parts
+from trellis.sim.private import shallow_copy, with_data, with_parts
 
 
 def copy_message(message: Message) -> Message:

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sim.flower import FlowerRun, FlowerSession, tail
-from sim.processes import FlowerRunError, free_port
-from sim.run_config import Scalar, check_run_config, toml
+from trellis.sim.flower import FlowerRun, FlowerSession, tail
+from trellis.sim.processes import FlowerRunError, free_port
+from trellis.sim.run_config import Scalar, check_run_config, toml
 
 logger = logging.getLogger("trellis.flower")
 
@@ -79,7 +79,7 @@ class Deployment:
         timeout: float = 3600.0,
         on_log: Callable[[str], None] | None = None,
     ) -> FlowerRun:
-        """Run ``app`` on these nodes and wait for its end; see `sim.flower.simulate`.
+        """Run ``app`` on these nodes and wait for its end; see `trellis.sim.flower.simulate`.
 
         A run whose time is over is stopped; the deployment can be used further.
         """

@@ -25,8 +25,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
-from sim.flwr_command import FlowerRun, FlwrCommand, connection_toml, plain, tail
-from sim.processes import (
+from trellis.sim.flwr_command import FlowerRun, FlwrCommand, connection_toml, plain, tail
+from trellis.sim.processes import (
     HAS_PROC,
     INSTALL,
     MARK,
@@ -39,8 +39,8 @@ from sim.processes import (
     stop_all,
     uninterrupted,
 )
-from sim.reach import reach
-from sim.run_config import Scalar, check_run_config, toml
+from trellis.sim.reach import reach
+from trellis.sim.run_config import Scalar, check_run_config, toml
 
 __all__ = ["FlowerRun", "FlowerRunError", "FlowerSession", "simulate", "tail", "toml"]
 

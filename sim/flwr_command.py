@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from sim.processes import FlowerRunError, executable
-from sim.run_config import Scalar, toml
+from trellis.sim.processes import FlowerRunError, executable
+from trellis.sim.run_config import Scalar, toml
 
 logger = logging.getLogger("trellis.flower")
 

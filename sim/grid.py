@@ -33,11 +33,11 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from sim.copies import copy_message
-from sim.faults import Away, Drop, Fault, Nonsense, Raise
-from sim.garbage import pace
-from sim.local_nodes import NOTHING, LocalNode, NodeWork, SentMessage, another_id, node_ids
-from sim.private import (
+from trellis.sim.copies import copy_message
+from trellis.sim.faults import Away, Drop, Fault, Nonsense, Raise
+from trellis.sim.garbage import pace
+from trellis.sim.local_nodes import NOTHING, LocalNode, NodeWork, SentMessage, another_id, node_ids
+from trellis.sim.private import (
     SUPERLINK_NODE_ID,
     SYSTEM_MESSAGE_TYPE,
     ErrorCode,

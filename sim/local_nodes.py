@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from flwr.app import Context, Message, Metadata, RecordDict, UserConfig
 
-from sim.copies import copy_records
-from sim.faults import Away, Drop, Fault, Late
+from trellis.sim.copies import copy_records
+from trellis.sim.faults import Away, Drop, Fault, Late
 
 NOTHING = RecordDict()  # in the state of all nodes that keep nothing; never changed, only copied
 

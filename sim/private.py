@@ -2,7 +2,7 @@
 
 Flower is written to be run by its own runtimes, so a runtime of ours needs what has no public door:
 the id of a message, the name in which messages are made, the content of a container, and a few
-definitions. A change of Flower's inside shows here, and in the tests of `sim.grid`.
+definitions. A change of Flower's inside shows here, and in the tests of `trellis.sim.grid`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# As `privacy.install` says it; this package imports none of the others.
+# As `trellis.privacy.install` says it; this package imports none of the others.
 INSTALL = "pip install '.[laptop]' in a clone of the project"
 HAS_PROC = Path("/proc/self/environ").exists()  # Linux
 MARK = "TRELLIS_FLOWER_SESSION"  # in the environment of every process that is ours to stop
@@ -39,7 +39,7 @@ def executable(name: str) -> str:
 def program_of(name: str) -> list[str]:
     """Return the command for one of Flower's programs; a SuperNode is ours, with short waits."""
     if name == "flower-supernode":
-        return [sys.executable, "-m", "sim.supernode"]
+        return [sys.executable, "-m", "trellis.sim.supernode"]
     return [executable(name)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sim.processes import FlowerRunError
+from trellis.sim.processes import FlowerRunError
 
 Scalar = str | int | float | bool
 

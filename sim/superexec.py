@@ -1,4 +1,4 @@
-"""Flower's SuperExec, which can be woken: ``python -m sim.superexec`` and its own options.
+"""Flower's SuperExec, which can be woken: ``python -m trellis.sim.superexec`` and its own options.
 
 It sleeps between two questions for work; SIGUSR1 ends that sleep. All that is private to Flower
 here: its loop waits by ``time.sleep`` of its module, in the main thread.

@@ -1,4 +1,4 @@
-"""Flower's SuperNode with short waits: ``python -m sim.supernode`` and its own options.
+"""Flower's SuperNode with short waits: ``python -m trellis.sim.supernode`` and its own options.
 
 A SuperNode asks for messages every three seconds, looks every half second whether its ClientApp has
 answered, and its SuperExec asks it every second whether there is anything to start: in a study of
@@ -87,7 +87,7 @@ class _SuperExec:
         # Ignored until it listens, and so inherited: a signal that comes early must not end it.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sim.superexec", *arguments],
+            [sys.executable, "-m", "trellis.sim.superexec", *arguments],
             env=os.environ | {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": ASLEEP},
         )
         return self._process

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from strategies.core.base import StudyStrategy
-from strategies.core.checkpoint import Checkpoint
+from trellis.strategies.core.base import StudyStrategy
+from trellis.strategies.core.checkpoint import Checkpoint
 
 
 class Crash(RuntimeError):

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import apps
-from apps.common.assignment import dealt_server
-from apps.common.node import Node
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from sim.federation.certificates import make_signing_key
-from sim.grid import run_local
-from strategies.topology.graph import topology
+from trellis import apps
+from trellis.apps.common.assignment import dealt_server
+from trellis.apps.common.node import Node
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.sim.federation.certificates import make_signing_key
+from trellis.sim.grid import run_local
+from trellis.strategies.topology.graph import topology
 
 
 def server_folders(root: Path, servers: int) -> list[Path]:
@@ -38,7 +38,7 @@ class Graph:
 
     Attributes
     ----------
-    study, settings, seed, data : as of `apps.common.runner.run`
+    study, settings, seed, data : as of `trellis.apps.common.runner.run`
     root : where everything goes
     options : more of the run config, such as ``max-staleness``
     """

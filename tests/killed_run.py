@@ -16,11 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from apps.command import main
-from apps.common.files.metrics_file import MetricsFile
-from strategies.core.base import StudyStrategy
-from strategies.core.checkpoint import Checkpoint
-from strategies.core.history.file import RowFile
+from trellis.apps.command import main
+from trellis.apps.common.files.metrics_file import MetricsFile
+from trellis.strategies.core.base import StudyStrategy
+from trellis.strategies.core.checkpoint import Checkpoint
+from trellis.strategies.core.history.file import RowFile
 
 PLACES = (
     "rows half written",

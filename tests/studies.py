@@ -18,7 +18,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-import apps
+from trellis import apps
 
 
 def told(name: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-import apps
 from tests.studies import told
+from trellis import apps
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -12,15 +12,15 @@ import difflib
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from apps.common.settings import ConfigError
+from trellis.apps.common.settings import ConfigError
 
 if TYPE_CHECKING:
     from .case import Case
 
 CASES = {
-    "hospitals": "apps.cases.hospitals",
-    "brains": "apps.cases.brains",
-    "molecules": "apps.cases.molecules",
+    "hospitals": "trellis.apps.cases.hospitals",
+    "brains": "trellis.apps.cases.brains",
+    "molecules": "trellis.apps.cases.molecules",
 }
 
 

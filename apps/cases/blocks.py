@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from apps.common.evaluation.measures import ALONE, THIS
-from apps.common.results import RunResult
-from apps.pages.figure import INK, PRIVATE, SHARED, plain, style, svg
-from apps.pages.held_out import beside_alone
-from apps.pages.page import Badge, Block, Facts, FigureBlock, Table
-from apps.pages.wording import counted, number, plural
+from trellis.apps.common.evaluation.measures import ALONE, THIS
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.figure import INK, PRIVATE, SHARED, plain, style, svg
+from trellis.apps.pages.held_out import beside_alone
+from trellis.apps.pages.page import Badge, Block, Facts, FigureBlock, Table
+from trellis.apps.pages.wording import counted, number, plural
 
 from . import evidence
 from .evidence import BETTER, UNKNOWN, WORSE, Edge, Estimate

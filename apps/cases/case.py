@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apps.common.results import FolderLock, RunResult, write_atomically
-from apps.common.settings import ConfigError
-from apps.common.threads import one_blas_thread
-from apps.pages.page import Block
+from trellis.apps.common.results import FolderLock, RunResult, write_atomically
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.pages.page import Block
 
 ASKED, DATA, RUNS, PAGE = "case.json", "data", "runs", "index.html"
 _PLANNED = "planned.json"
@@ -98,7 +98,7 @@ class Case:
     question : one plain sentence that ends with a question mark
     source : where the data is from, under which licence, how much there is
     prepare : writes the clients' files into a folder, one sub-folder per study; raises
-        `apps.common.tables.DataError` with what to do where the data is not there
+        `trellis.apps.common.tables.DataError` with what to do where the data is not there
     planned : the ways of learning; with True reduced ones, to try it out
     story : what the runs say
     needs : what must be there before; empty where nothing has to
@@ -231,7 +231,7 @@ def _digest(folder: Path, pattern: str = "**/*") -> str:
 def _make(
     planned: Sequence[Planned], out: Path, seeds: Sequence[int], watch: Watch
 ) -> dict[str, list[RunResult]]:
-    from apps.common.runner import run
+    from trellis.apps.common.runner import run
 
     found: dict[str, list[RunResult]] = {one.name: [] for one in planned}
     total, done = len(planned) * len(seeds), 0

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.evaluation.measures import ALONE, THIS
-from apps.common.evaluation.scores import TRIVIAL, is_lower
-from apps.common.results import RunResult
-from apps.pages.named import NamedGraph
+from trellis.apps.common.evaluation.measures import ALONE, THIS
+from trellis.apps.common.evaluation.scores import TRIVIAL, is_lower
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.named import NamedGraph
 
 BETTER, WORSE, CHANCE, UNKNOWN = "better", "worse", "within chance", "not known"
 
@@ -153,7 +153,7 @@ def wins(gains: Mapping[str, Estimate]) -> tuple[int, int, int]:
 
 
 def mean_scores(runs: Sequence[RunResult]) -> dict[str, Any]:
-    """Return the scores of a run (`apps.common.evaluation.scores`) averaged over splits.
+    """Return the scores of a run (`trellis.apps.common.evaluation.scores`) averaged over splits.
 
     Every client's number is its mean over the splits that know it, ``count`` the sum of them.
     """

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from apps.common.results import write_atomically
-from apps.pages.page import Block, Code, Link, Notice, Paragraph, Section, Table
-from apps.pages.privacy import spent
-from apps.pages.templates import render
-from apps.pages.wording import counted
+from trellis.apps.common.results import write_atomically
+from trellis.apps.pages.page import Block, Code, Link, Notice, Paragraph, Section, Table
+from trellis.apps.pages.privacy import spent
+from trellis.apps.pages.templates import render
+from trellis.apps.pages.wording import counted
 
 if TYPE_CHECKING:
     from .case import Case, Planned, Runs, Story

@@ -30,15 +30,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.seeds import generator
-from apps.common.settings import ConfigError
-from privacy.accounting.zcdp import decaying_total, paper_decaying_total, zcdp_epsilon
-from privacy.audit import Finding, audit
-from privacy.audit_sums import audit_sum
-from privacy.mechanisms.digits import quick_discrete_gaussian
-from privacy.mechanisms.discrete import GridPlan
-from privacy.mechanisms.shares import plan_share
-from privacy.secagg.graph import expected_noisers
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import ConfigError
+from trellis.privacy.accounting.zcdp import decaying_total, paper_decaying_total, zcdp_epsilon
+from trellis.privacy.audit import Finding, audit
+from trellis.privacy.audit_sums import audit_sum
+from trellis.privacy.mechanisms.digits import quick_discrete_gaussian
+from trellis.privacy.mechanisms.discrete import GridPlan
+from trellis.privacy.mechanisms.shares import plan_share
+from trellis.privacy.secagg.graph import expected_noisers
 
 from .build import FRACTION_BITS
 from .config import ClusterAdmmConfig

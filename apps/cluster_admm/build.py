@@ -7,19 +7,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from apps.common.own_data.standardising import counts_layout
-from apps.common.progress import publish
-from apps.common.servers import build_topology
-from apps.common.settings import ConfigError
-from apps.network.place import bridges
-from strategies.cluster_admm.accelerated import AcceleratedAdmm
-from strategies.cluster_admm.finding import ClusterFinding, first_assignment
-from strategies.cluster_admm.local import ClientsAlone
-from strategies.cluster_admm.releases import Bounds
-from strategies.cluster_admm.selection import ClusterSelection
-from strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
-from strategies.cluster_admm.summed import SummedClusters, SumTask
-from strategies.network.place import Place
+from trellis.apps.common.own_data.standardising import counts_layout
+from trellis.apps.common.progress import publish
+from trellis.apps.common.servers import build_topology
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.network.place import bridges
+from trellis.strategies.cluster_admm.accelerated import AcceleratedAdmm
+from trellis.strategies.cluster_admm.finding import ClusterFinding, first_assignment
+from trellis.strategies.cluster_admm.local import ClientsAlone
+from trellis.strategies.cluster_admm.releases import Bounds
+from trellis.strategies.cluster_admm.selection import ClusterSelection
+from trellis.strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
+from trellis.strategies.cluster_admm.summed import SummedClusters, SumTask
+from trellis.strategies.network.place import Place
 
 from .config import ONE_TASK, TIMES_ASKED_ALONE, ClusterAdmmConfig
 from .data import held_out_count, is_numeric
@@ -130,7 +130,7 @@ def build_sums(
     )
     rounds = len(task.asks)
     plan = replace(arguments["plan"], rounds=rounds, sample=0, tolerance=0.0)
-    from strategies.core.secure import SecureSum  # here: other runs do without its modules
+    from trellis.strategies.core.secure import SecureSum  # here: other runs do without its modules
 
     secure = SecureSum(
         FRACTION_BITS, noisy=True, dropout=config.dropout, colluding=config.colluding

@@ -28,20 +28,20 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.common.enrolment import enrolment, introduction
-from apps.common.evaluation.holding import held_out_rows as rows_to_score
-from apps.common.memory import Memory
-from apps.common.node import Node
-from apps.common.own_data import units
-from apps.common.own_data.scaling import is_apart
-from apps.common.own_data.sent import SampledClient
-from apps.common.private.noisy_sum import noisy
-from apps.common.private.personal import Personal, personal
-from apps.server_graph.data import Samples
-from privacy.accounting.budget import Policy, PrivacyRefused
-from privacy.secagg.client import Summands, register
-from strategies.core import wire
-from strategies.core.robust import clipped
+from trellis.apps.common.enrolment import enrolment, introduction
+from trellis.apps.common.evaluation.holding import held_out_rows as rows_to_score
+from trellis.apps.common.memory import Memory
+from trellis.apps.common.node import Node
+from trellis.apps.common.own_data import units
+from trellis.apps.common.own_data.scaling import is_apart
+from trellis.apps.common.own_data.sent import SampledClient
+from trellis.apps.common.private.noisy_sum import noisy
+from trellis.apps.common.private.personal import Personal, personal
+from trellis.apps.server_graph.data import Samples
+from trellis.privacy.accounting.budget import Policy, PrivacyRefused
+from trellis.privacy.secagg.client import Summands, register
+from trellis.strategies.core import wire
+from trellis.strategies.core.robust import clipped
 
 from .config import ClusterAdmmConfig
 from .data import (
@@ -72,7 +72,7 @@ from .release import bounded, permit_losses, release_model, sensitivity
 from .steps import Step, SureStep, primal_step
 
 if TYPE_CHECKING:
-    from apps.common.evaluation.measures import Scores
+    from trellis.apps.common.evaluation.measures import Scores
 
 app = ClientApp()
 
@@ -258,8 +258,8 @@ register(app, summands)
 def own(message: Message, context: Context) -> Personal:
     """Return what this client is left with: a model of its own, or its cluster's."""
     # Late: no other message needs these.
-    from apps.common.evaluation.measures import THIS
-    from apps.server_graph.owner.result import raw_model
+    from trellis.apps.common.evaluation.measures import THIS
+    from trellis.apps.server_graph.owner.result import raw_model
 
     from .owner.result import description, from_server, held_out_scores, in_words
     from .private.own import own_model

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from apps.common.own_data.scaling import StandardisedConfig
-from apps.common.settings import AUTO, ConfigError, Scalar
+from trellis.apps.common.own_data.scaling import StandardisedConfig
+from trellis.apps.common.settings import AUTO, ConfigError, Scalar
 
 LOSSES = ("ridge", "logistic")
 PAPER_CLUSTERS = 3

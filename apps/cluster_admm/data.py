@@ -23,12 +23,12 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
-from apps.common.assignment import dealt_server, given_number
-from apps.common.node import Node
-from apps.common.seeds import generator
-from apps.common.tables import DataError, numbered
-from apps.server_graph.data import Samples, read_samples
-from privacy.numerics import expit
+from trellis.apps.common.assignment import dealt_server, given_number
+from trellis.apps.common.node import Node
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import DataError, numbered
+from trellis.apps.server_graph.data import Samples, read_samples
+from trellis.privacy.numerics import expit
 
 from .config import ONE_TASK, ClusterAdmmConfig
 from .losses import is_own, own_loss, reading, targets_of
@@ -152,7 +152,7 @@ def held_out_count(count: int, fraction: float) -> int:
 def held_out_rows(count: int, fraction: float) -> NDArray[np.bool_]:
     """Return which of ``count`` rows are left out to choose Q by: `held_out_count`, evenly spaced.
 
-    Those that score the result are others, see `apps.common.evaluation.holding`.
+    Those that score the result are others, see `trellis.apps.common.evaluation.holding`.
     """
     held = np.zeros(count, dtype=np.bool_)
     if number := held_out_count(count, fraction):

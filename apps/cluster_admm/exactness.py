@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 
-from privacy.accounting.budget import PrivacyRefused
+from trellis.privacy.accounting.budget import PrivacyRefused
 
 from .config import ClusterAdmmConfig
 from .steps import GRADIENT_TOLERANCE, MOST_DESCENT_STEPS, descent_steps

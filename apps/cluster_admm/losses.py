@@ -12,8 +12,8 @@ so ``privacy = "sound"`` is refused (`config`).
 
 from __future__ import annotations
 
-from apps.common.settings import ConfigError
-from apps.server_graph.losses import LeastSquares, Logistic, Loss, loss_by_name
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.server_graph.losses import LeastSquares, Logistic, Loss, loss_by_name
 
 from .config import LOSSES
 

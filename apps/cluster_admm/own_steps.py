@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from apps.server_graph.losses import Loss
+from trellis.apps.server_graph.losses import Loss
 
 from .losses import own_loss
 from .problem import Array, Tables, step_length

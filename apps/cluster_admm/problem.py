@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.numerics import cho_factor, cho_solve, expit
+from trellis.privacy.numerics import cho_factor, cho_solve, expit
 
 from .losses import is_own, own_loss
 

@@ -55,7 +55,7 @@ of its D samples replaced; D is public.
 
     Adversary: whoever sees every message, the servers included, and knows all but one sample.
     Features that are standardised (``standardise = "public"``) are mapped record by record before
-    they are clipped, so Delta stays what it is (`apps.common.own_data.scaling`).
+    they are clipped, so Delta stays what it is (`trellis.apps.common.own_data.scaling`).
     Not covered: what enrolment tells, which is D, the client's name, place, server and cluster, the
     features' names and whether it is simulated; when it took part; how long a step took. Losses for
     finding clusters have no noise, so they are refused.
@@ -74,23 +74,23 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.node import Node
-from apps.common.own_data.scaling import told_at_enrolment
-from apps.common.seeds import generator
-from apps.common.tables import DataError
-from apps.server_graph.problem import clip_rows
-from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.zcdp import (
+from trellis.apps.common.node import Node
+from trellis.apps.common.own_data.scaling import told_at_enrolment
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import DataError
+from trellis.apps.server_graph.problem import clip_rows
+from trellis.privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.zcdp import (
     decaying_rho,
     decaying_sigma,
     decaying_total_of,
     zcdp_epsilon,
 )
-from privacy.mechanisms.digits import quick_discrete_gaussian
-from privacy.mechanisms.discrete import GridPlan, plan_for_rho
-from privacy.mechanisms.gaussian import gaussian_epsilon
-from privacy.mechanisms.noise import NoiseSource, fresh_noise
+from trellis.privacy.mechanisms.digits import quick_discrete_gaussian
+from trellis.privacy.mechanisms.discrete import GridPlan, plan_for_rho
+from trellis.privacy.mechanisms.gaussian import gaussian_epsilon
+from trellis.privacy.mechanisms.noise import NoiseSource, fresh_noise
 
 from .config import ClusterAdmmConfig
 from .exactness import SLACK

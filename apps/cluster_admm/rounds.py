@@ -14,9 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from apps.common.seeds import generator
-from strategies.core.base import Client, RoundPlan
-from strategies.core.robust import Robust, clipped_rows
+from trellis.apps.common.seeds import generator
+from trellis.strategies.core.base import Client, RoundPlan
+from trellis.strategies.core.robust import Robust, clipped_rows
 
 from .build import build_strategy
 from .config import ClusterAdmmConfig

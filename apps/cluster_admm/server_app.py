@@ -13,18 +13,18 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from apps.common.own_data.standardising import standardise, take_counts, tell
-from apps.common.recording import StudyRun
-from apps.common.results import RunResult
-from apps.server_graph.data import told_classes
-from strategies.cluster_admm.finding import ClusterFinding
-from strategies.cluster_admm.search import agreement
-from strategies.cluster_admm.selection import ClusterSelection
-from strategies.cluster_admm.strategy import ClusterAdmm
-from strategies.cluster_admm.summed import SummedClusters
-from strategies.core import wire
-from strategies.core.base import Client
-from strategies.core.closing.deliver import deliver
+from trellis.apps.common.own_data.standardising import standardise, take_counts, tell
+from trellis.apps.common.recording import StudyRun
+from trellis.apps.common.results import RunResult
+from trellis.apps.server_graph.data import told_classes
+from trellis.strategies.cluster_admm.finding import ClusterFinding
+from trellis.strategies.cluster_admm.search import agreement
+from trellis.strategies.cluster_admm.selection import ClusterSelection
+from trellis.strategies.cluster_admm.strategy import ClusterAdmm
+from trellis.strategies.cluster_admm.summed import SummedClusters
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client
+from trellis.strategies.core.closing.deliver import deliver
 
 from .build import build_strategy, build_sums
 from .config import ClusterAdmmConfig

@@ -31,9 +31,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.servers import build_topology
-from apps.common.settings import ConfigError
-from strategies.topology.graph import Topology
+from trellis.apps.common.servers import build_topology
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.topology.graph import Topology
 
 from .config import ONE_TASK, ClusterAdmmConfig
 from .data import Truth, synthetic_table, synthetic_truth

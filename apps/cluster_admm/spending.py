@@ -3,7 +3,7 @@
 Round n = 1..N is phi_0 / zeta^n - zCDP. A client may take part in every round: the server draws who
 does, and a server that is not trusted draws as it likes, so nothing is credited for being left out.
 
-``sound``  the rounds' zCDP added up and converted, as `privacy.accounting.ledger` does.
+``sound``  the rounds' zCDP added up and converted, as `trellis.privacy.accounting.ledger` does.
 ``paper``  every round's own epsilon, composed by the ledger's (32); looser, and it bounds nothing.
 
 Only numbers of the settings come in, so that server and devices choose the same phi_0.
@@ -14,16 +14,16 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from privacy.accounting.composition import kairouz_composition
-from privacy.accounting.zcdp import (
+from trellis.privacy.accounting.composition import kairouz_composition
+from trellis.privacy.accounting.zcdp import (
     decaying_rho,
     decaying_start,
     decaying_total,
     zcdp_epsilon,
     zcdp_rho,
 )
-from privacy.mechanisms.gaussian import gaussian_epsilon
-from privacy.numerics import brentq
+from trellis.privacy.mechanisms.gaussian import gaussian_epsilon
+from trellis.privacy.numerics import brentq
 
 LEAST_EPSILON = 1e-12  # of one event; an event must claim something
 _MOST_RATIO = 1e3  # beyond, one round's epsilon is more than anybody asks for

@@ -29,7 +29,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.numerics import Factor, cho_factor, cho_solve, expit, solve_lower
+from trellis.privacy.numerics import Factor, cho_factor, cho_solve, expit, solve_lower
 
 from .problem import Array, Tables, signed_labels, step_length
 

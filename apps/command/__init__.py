@@ -68,7 +68,7 @@ def _act(options: argparse.Namespace) -> int:
     except USER_ERRORS as error:
         if options.verbose:
             raise
-        from apps.common.results import said
+        from trellis.apps.common.results import said
 
         text = said(error).replace("[", "\\[")
         console.print(f"[red]error:[/] {text}", soft_wrap=True, highlight=False)

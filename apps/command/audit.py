@@ -6,8 +6,8 @@ import argparse
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import apps
-from apps.common.settings import ConfigError
+from trellis import apps
+from trellis.apps.common.settings import ConfigError
 
 from .given import StudyNames, add_settings, assignments
 

@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Run a case, with a bar, and say its answer; without a name, list them."""
-    from apps.cases import load
+    from trellis.apps.cases import load
 
     from .saying import say
 
@@ -39,8 +39,8 @@ def act(options: argparse.Namespace, console: Console) -> int:
     case = load(options.name)
     if options.data_only is not None:
         return _data_only(options, console)
-    from apps.cases.case import PAGE, run_case
-    from apps.tuning.terminal import Display
+    from trellis.apps.cases.case import PAGE, run_case
+    from trellis.apps.tuning.terminal import Display
 
     out = options.out or Path("results") / case.name
     try:
@@ -62,9 +62,9 @@ def act(options: argparse.Namespace, console: Console) -> int:
 
 
 def _data_only(options: argparse.Namespace, console: Console) -> int:
-    from apps.cases import load
-    from apps.cases.case import prepare_into
-    from apps.cases.page import commands
+    from trellis.apps.cases import load
+    from trellis.apps.cases.case import prepare_into
+    from trellis.apps.cases.page import commands
 
     from .saying import say
 
@@ -77,7 +77,7 @@ def _data_only(options: argparse.Namespace, console: Console) -> int:
 
 def _list(console: Console) -> int:
     """Print every case with its question; 1 where one cannot be loaded."""
-    from apps.cases import CASES, load
+    from trellis.apps.cases import CASES, load
 
     from .saying import say
 

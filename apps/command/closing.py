@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from apps.common.results import RunResult
-    from apps.pages.wording import Wording
+    from trellis.apps.common.results import RunResult
+    from trellis.apps.pages.wording import Wording
 
 
 def show(console: Console, results: Sequence[RunResult]) -> None:
     """Print notes, the closing table, and of runs with held-out scores what these say."""
     from rich.table import Table
 
-    from apps.pages.wording import counted
+    from trellis.apps.pages.wording import counted
 
     for result in results:
         for note in result.notes:
@@ -50,8 +50,8 @@ def escape(text: str) -> str:
 
 def words_of(study: str) -> Wording:
     """Return what a study calls its numbers; plain names where its package is broken."""
-    from apps.common.recording import wording
-    from apps.pages.wording import Wording
+    from trellis.apps.common.recording import wording
+    from trellis.apps.pages.wording import Wording
 
     try:
         return wording(study)
@@ -61,7 +61,7 @@ def words_of(study: str) -> Wording:
 
 def _numbers(result: RunResult) -> dict[str, float]:
     """Return the headline in words, but for what the other columns and held-out scores tell."""
-    from apps.common.evaluation.scores import numbers
+    from trellis.apps.common.evaluation.scores import numbers
 
     apart = {"rounds", *numbers(result.scores)}
     if result.ledger.get("epsilon"):
@@ -82,8 +82,8 @@ def _show_scores(console: Console, result: RunResult) -> None:
         return
     from rich.table import Table
 
-    from apps.pages.held_out import in_words
-    from apps.pages.wording import number
+    from trellis.apps.pages.held_out import in_words
+    from trellis.apps.pages.wording import number
 
     measures = result.scores["measures"]
     table = Table(title="On data it has not seen, mean of clients")

@@ -22,8 +22,8 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> None:
     """Show the numbers of the runs, and the settings in which they differ."""
-    from apps.common.results import write_atomically
-    from apps.runs.compare import compare
+    from trellis.apps.common.results import write_atomically
+    from trellis.apps.runs.compare import compare
 
     found = compare(options.folders)
     _show(console, "Runs side by side", found.runs, found.numbers)
@@ -43,7 +43,7 @@ def _show(
     from rich.markup import escape
     from rich.table import Table
 
-    from apps.pages.wording import number
+    from trellis.apps.pages.wording import number
 
     table = Table(title=title)
     table.add_column("", no_wrap=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import apps
-from apps.common.settings import ConfigError
+from trellis import apps
+from trellis.apps.common.settings import ConfigError
 
 
 class StudyNames:
@@ -28,7 +28,7 @@ class StudyNames:
         return iter(dict.fromkeys((*apps.STUDIES, *self._outside(), *self.more)))
 
     def _outside(self) -> list[str]:
-        from apps.outside import outside_studies
+        from trellis.apps.outside import outside_studies
 
         return [study.name for study in outside_studies()]
 

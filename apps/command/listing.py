@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-import apps
+from trellis import apps
 
 from .saying import say
 
@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Print every study with what it learns; 1 where one is broken."""
-    from apps.outside import fault, outside_studies
+    from trellis.apps.outside import fault, outside_studies
 
     broken = 0
     studies = _studies()
@@ -52,7 +52,7 @@ def act(options: argparse.Namespace, console: Console) -> int:
 
 def _studies() -> dict[str, str]:
     """Return all studies by name, each with whose it is where it is another package's."""
-    from apps.outside import fault, outside_studies
+    from trellis.apps.outside import fault, outside_studies
 
     outside = {one.name: f" ({one.source})" for one in outside_studies() if not fault(one)}
     return dict.fromkeys(apps.STUDIES, "") | outside
@@ -60,7 +60,7 @@ def _studies() -> dict[str, str]:
 
 def _learns(study: str) -> str:
     """Return what a study learns; its settings are loaded as well, to know that they can be."""
-    from apps.common.settings import config_class
+    from trellis.apps.common.settings import config_class
 
     from .info.described import about
 

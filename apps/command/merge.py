@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.common.settings import ConfigError
+from trellis.apps.common.settings import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,8 +28,8 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> None:
     """Gather, keep and show."""
-    from apps.common.results import FolderLock
-    from apps.runs.merge import merge
+    from trellis.apps.common.results import FolderLock
+    from trellis.apps.runs.merge import merge
 
     from .closing import show
     from .ended.report import write

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apps
+from trellis import apps
 
 from .given import StudyNames
 
@@ -41,10 +41,10 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Make the figures asked for, all that need no asking by default; 1 where one failed."""
-    from apps.common.settings import ConfigError
-    from apps.experiments import record
-    from apps.experiments.driver import make_figures
-    from apps.experiments.figures import figure, figure_names
+    from trellis.apps.common.settings import ConfigError
+    from trellis.apps.experiments import record
+    from trellis.apps.experiments.driver import make_figures
+    from trellis.apps.experiments.figures import figure, figure_names
 
     if options.study == EVERY and options.figures:
         raise ConfigError("all: takes no figures; name a study to make some of its figures")

@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Say, or write, what a run's result makes of new data."""
-    from apps.runs.using import load_model, predict
+    from trellis.apps.runs.using import load_model, predict
 
     result = load_model(options.folder)
     found = predict(result, options.file, options.client)

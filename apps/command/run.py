@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.common.settings import ConfigError
+from trellis.apps.common.settings import ConfigError
 
 from .closing import show
 from .given import StudyNames, add_settings, assignments, settings_file
@@ -53,8 +53,8 @@ def act(options: argparse.Namespace, console: Console) -> int:
 
         return run_all(options, console)
     with _uncollected():
-        from apps.common.progress import display_on, listening
-        from apps.common.runner import run
+        from trellis.apps.common.progress import display_on, listening
+        from trellis.apps.common.runner import run
 
     settings, seed, data, out = requested(options)
     options.resumable = out
@@ -101,7 +101,7 @@ def requested(
 
     Where the options name no study, it is that of the run to resume.
     """
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
     settings: dict[str, Any] = {}
     seed, data, out = 1, options.data, options.out

@@ -8,8 +8,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-import apps
-from apps.common.settings import ConfigError
+from trellis import apps
+from trellis.apps.common.settings import ConfigError
 
 from .closing import escape, show, words_of
 from .given import assignments
@@ -18,7 +18,7 @@ from .showcase import COST_HEADERS, SHOWCASES, Showcase, cost_rows
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
 _MEASURE = 22  # characters of a line
 _NOT_FOR_ALL = {
@@ -31,9 +31,9 @@ _NOT_FOR_ALL = {
 
 def run_all(options: argparse.Namespace, console: Console) -> int:
     """Run every study twice; one that fails, or cannot even be loaded, does not stop the others."""
-    from apps.common.progress import display_on, listening
-    from apps.common.runner import run
-    from apps.pages.report import write_index
+    from trellis.apps.common.progress import display_on, listening
+    from trellis.apps.common.runner import run
+    from trellis.apps.pages.report import write_index
 
     planned = _planned(options)
     out = (options.out or Path("results")).resolve()
@@ -71,7 +71,7 @@ def _planned(options: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]
     ConfigError
         For an option that makes no sense for all studies, and a setting that a study refuses.
     """
-    from apps.common.settings import config_class
+    from trellis.apps.common.settings import config_class
 
     for name, why in _NOT_FOR_ALL.items():
         if getattr(options, name) is not None:
@@ -118,7 +118,7 @@ def _what_is_left(
     study: str, folder: Path, before: bytes, seed: int, engine: str, text: str
 ) -> RunResult:
     """Return what a run that failed has written; where that is nothing, that it failed and why."""
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
     if _header(folder) not in (b"", before):
         return RunResult.load(folder)
@@ -127,7 +127,7 @@ def _what_is_left(
 
 def _told(error: Exception) -> str:
     """Return an error in words; what no user can mend with its kind, to be found again."""
-    from apps.common.results import said
+    from trellis.apps.common.results import said
 
     from . import USER_ERRORS
 

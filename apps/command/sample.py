@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> None:
     """Write the files and say how to use them."""
-    from apps.python.sample import run_command, sample_config, write_sample
+    from trellis.apps.python.sample import run_command, sample_config, write_sample
 
     from .saying import say
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apps.common.results import RunResult
-    from apps.pages.wording import Wording
+    from trellis.apps.common.results import RunResult
+    from trellis.apps.pages.wording import Wording
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from .given import StudyNames, add_settings, assignments, settings_file
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from apps.tuning.outcome import Tuning
+    from trellis.apps.tuning.outcome import Tuning
 
 
 def add(commands: Any) -> None:
@@ -61,9 +61,9 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Tune, with a bar, and show the table."""
-    from apps.tuning.space import read_over
-    from apps.tuning.terminal import Display, explain, show
-    from apps.tuning.tuner import Interrupted, tune
+    from trellis.apps.tuning.space import read_over
+    from trellis.apps.tuning.terminal import Display, explain, show
+    from trellis.apps.tuning.tuner import Interrupted, tune
 
     settings: dict[str, Any] = {}
     if options.config is not None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from flwr.app import Context
 
-from apps.common.files.unchanged import unless_changed
-from apps.common.node import Node
-from apps.common.tables import DataError
+from trellis.apps.common.files.unchanged import unless_changed
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import DataError
 
 ASSIGNMENT = "assignment.csv"
 

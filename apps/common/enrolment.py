@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps.common.node import Node, is_simulated
-from apps.common.settings import ConfigError
-from apps.common.tables import DataError
-from privacy.device import log
-from privacy.device.codes import REFUSED, PrivacyRefused
-from strategies.core.wire import MOMENTS
+from trellis.apps.common.node import Node, is_simulated
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import DataError
+from trellis.privacy.device import log
+from trellis.privacy.device.codes import REFUSED, PrivacyRefused
+from trellis.strategies.core.wire import MOMENTS
 
 Answer = Callable[[Message, Context], Message]
 

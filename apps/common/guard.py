@@ -22,17 +22,17 @@ from typing import Any
 
 from flwr.app import Context, Message
 
-from apps.common.enrolment import refusal
-from apps.common.node import Node
-from apps.common.settings import StudyConfig, config_class, permit_name
-from apps.common.tables import DataError
-from privacy.device import log
-from privacy.device.codes import DeviceError, PrivacyRefused
-from privacy.device.policy import Policy, Wish
-from privacy.device.policy_file import OWNER_KEYS, whole_config
-from privacy.device.state import check_writable, keep_policy
-from privacy.device.work import TimeIsUp, time_limit
-from strategies.core.exchange import content_bytes
+from trellis.apps.common.enrolment import refusal
+from trellis.apps.common.node import Node
+from trellis.apps.common.settings import StudyConfig, config_class, permit_name
+from trellis.apps.common.tables import DataError
+from trellis.privacy.device import log
+from trellis.privacy.device.codes import DeviceError, PrivacyRefused
+from trellis.privacy.device.policy import Policy, Wish
+from trellis.privacy.device.policy_file import OWNER_KEYS, whole_config
+from trellis.privacy.device.state import check_writable, keep_policy
+from trellis.privacy.device.work import TimeIsUp, time_limit
+from trellis.strategies.core.exchange import content_bytes
 
 Answer = Callable[[Message, Context], Message]
 

@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from flwr.app import Context
 
-from apps.common.node import Node, data_stamp
-from apps.common.settings import StudyConfig
+from trellis.apps.common.node import Node, data_stamp
+from trellis.apps.common.settings import StudyConfig
 
 
 class HasNode(Protocol):

@@ -17,8 +17,8 @@ from typing import Any
 
 from flwr.app import Context
 
-from privacy.device.policy_file import OWNER_KEYS
-from privacy.device.state import state_folder
+from trellis.privacy.device.policy_file import OWNER_KEYS
+from trellis.privacy.device.state import state_folder
 
 from .tables import DataError, client_sources, graph_folder, shared_dataset
 

@@ -13,11 +13,11 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid
 
-from apps import study_module
-from apps.common.evaluation.model_file import write_model_file
-from apps.common.evaluation.scores import gather, numbers
-from apps.common.files.metrics_file import MetricsFile
-from apps.common.files.run_folder import (
+from trellis.apps import study_module
+from trellis.apps.common.evaluation.model_file import write_model_file
+from trellis.apps.common.evaluation.scores import gather, numbers
+from trellis.apps.common.files.metrics_file import MetricsFile
+from trellis.apps.common.files.run_folder import (
     CHOSEN,
     clear,
     gone_before,
@@ -28,17 +28,17 @@ from apps.common.files.run_folder import (
     refuse_to_resume,
     sweep,
 )
-from apps.common.private.notes import sum_notes
-from apps.common.progress import publish
-from apps.common.results import FolderLock, Row, RunResult, is_held, said
-from apps.common.seeds import generator
-from apps.common.settings import ConfigError, StudyConfig
-from apps.network.place import clients_here, place_of, tell_of_graph
-from apps.pages.wording import Wording
-from privacy.accounting.ledger import Ledger
-from strategies.core.base import Client, RoundPlan, StudyError, StudyStrategy
-from strategies.core.checkpoint import Checkpoint, CheckpointError
-from strategies.core.robust import Robust
+from trellis.apps.common.private.notes import sum_notes
+from trellis.apps.common.progress import publish
+from trellis.apps.common.results import FolderLock, Row, RunResult, is_held, said
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import ConfigError, StudyConfig
+from trellis.apps.network.place import clients_here, place_of, tell_of_graph
+from trellis.apps.pages.wording import Wording
+from trellis.privacy.accounting.ledger import Ledger
+from trellis.strategies.core.base import Client, RoundPlan, StudyError, StudyStrategy
+from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
+from trellis.strategies.core.robust import Robust
 
 log = logging.getLogger("trellis.run")
 
@@ -294,8 +294,8 @@ class StudyRun(Generic[Config]):
     def _write_report(self, folder: Path) -> None:
         try:
             # Here: a run that keeps nothing, and every one until its end, does without.
-            from apps.pages.clients.once import sharing
-            from apps.pages.report import write_report
+            from trellis.apps.pages.clients.once import sharing
+            from trellis.apps.pages.report import write_report
 
             study = study_module(self.result.study, "report")
             path, words = folder / "report.html", wording(self.result.study)

@@ -26,15 +26,15 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-from apps.common.node import Node
-from apps.common.seeds import generator
-from apps.common.tables import DataError, Table
-from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.accounting.events import PrivacyEvent
-from privacy.mechanisms.discrete import plan_release
-from privacy.mechanisms.gaussian import gaussian_sigma
-from privacy.mechanisms.noise import NoiseSource, device_secret, release_noise
-from strategies.core import wire
+from trellis.apps.common.node import Node
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import DataError, Table
+from trellis.privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.mechanisms.discrete import plan_release
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.privacy.mechanisms.noise import NoiseSource, device_secret, release_noise
+from trellis.strategies.core import wire
 
 Vector = NDArray[np.float64]
 

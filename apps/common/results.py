@@ -4,7 +4,7 @@ A run's folder holds ``run.json`` (what was run, where, how long, what was sent,
 spent), ``metrics.csv`` (one row a round), ``scores.csv`` (how good the result is on held-out
 records, by client), ``result.npz`` (the study's arrays) and ``report.html``.
 Every file is written whole or not at all, by one run at a time (`FolderLock`); to ``metrics.csv`` a
-line is added when a round has ended (`apps.common.files.metrics_file`).
+line is added when a round has ended (`trellis.apps.common.files.metrics_file`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.evaluation.scores import scores_csv
-from apps.common.settings import ConfigError
-from strategies.core.history.rows import Row as Row
-from strategies.core.history.rows import Rows
+from trellis.apps.common.evaluation.scores import scores_csv
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.core.history.rows import Row as Row
+from trellis.strategies.core.history.rows import Rows
 
 FORMAT = 1
 LOCK = ".lock"

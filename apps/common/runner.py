@@ -8,19 +8,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apps
-from apps.common.files.run_folder import refuse_to_replace
-from apps.common.own_data.choosing import Chosen, choose_places, places_of_files
-from apps.common.own_data.scaling import scales_by_value
-from apps.common.progress import publish, row_of
-from apps.common.results import RunResult, is_held
-from apps.common.settings import ConfigError, Scalar, config_class
-from apps.common.tables import client_files, client_sources, shared_dataset
-from apps.network.place import DEFAULTS
-from strategies.core.base import StudyError
+from trellis import apps
+from trellis.apps.common.files.run_folder import refuse_to_replace
+from trellis.apps.common.own_data.choosing import Chosen, choose_places, places_of_files
+from trellis.apps.common.own_data.scaling import scales_by_value
+from trellis.apps.common.progress import publish, row_of
+from trellis.apps.common.results import RunResult, is_held
+from trellis.apps.common.settings import ConfigError, Scalar, config_class
+from trellis.apps.common.tables import client_files, client_sources, shared_dataset
+from trellis.apps.network.place import DEFAULTS
+from trellis.strategies.core.base import StudyError
 
 if TYPE_CHECKING:
-    from sim.faults import Fault
+    from trellis.sim.faults import Fault
 
 ENGINES = ("local", "flower")
 
@@ -54,7 +54,7 @@ def run(
     force : where ``out`` holds another run, delete that first; it is refused otherwise
     report : write ``report.html``; by default where ``out`` is given
     workers : threads of the in-process engine; 0 runs clients one after the other
-    faults : simulated faults by partition, in-process engine only (`sim.faults`)
+    faults : simulated faults by partition, in-process engine only (`trellis.sim.faults`)
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine={engine!r}: use one of {', '.join(ENGINES)}")
@@ -78,7 +78,7 @@ def run(
                 {"partition-id": i, "num-partitions": clients, "simulation": True}
                 for i in range(clients)
             ]
-            from sim.grid import run_local
+            from trellis.sim.grid import run_local
 
             run_local(
                 apps.server_app,
@@ -148,7 +148,7 @@ def make_run_config(
 def app_folder(study: str = "") -> Path:
     """Return the folder with the pyproject.toml of the Flower app that a study is in."""
     if study and study not in apps.STUDIES:
-        from apps.outside import app_folder_of
+        from trellis.apps.outside import app_folder_of
 
         return app_folder_of(apps.study_package(study))
     folder = Path(apps.__file__).resolve().parents[1]
@@ -168,7 +168,7 @@ def _client_files(study: str, folder: Path) -> list[Path]:
 
 
 def _run_in_flower(run_config: Mapping[str, Scalar], clients: int) -> None:
-    from sim.flower import simulate
+    from trellis.sim.flower import simulate
 
     folder = Path(str(run_config["out"]))
     before = _header(folder)

@@ -18,7 +18,7 @@ def generator(
     """Return the generator of one purpose, client and round of the run with ``seed``.
 
     Simulation only: whoever knows the seed knows every draw. Noise on a real device comes from
-    ``privacy.mechanisms.noise`` instead.
+    ``trellis.privacy.mechanisms.noise`` instead.
     """
     words = [seed, _tag(purpose), partition, server_round]
     return np.random.default_rng(np.random.SeedSequence(words))

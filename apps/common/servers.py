@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from apps.common.seeds import generator
-from apps.common.settings import ConfigError
-from strategies.topology.graph import Topology, topology
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.topology.graph import Topology, topology
 
 
 class ServerSettings(Protocol):

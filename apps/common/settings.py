@@ -15,9 +15,9 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
-from apps.common.checks.checking import AUTO, AUTO_WORD, Checked, ConfigError, kebab
-from apps.common.checks.limits import Limit, noting
-from strategies.core.rules import FEWEST, RULES
+from trellis.apps.common.checks.checking import AUTO, AUTO_WORD, Checked, ConfigError, kebab
+from trellis.apps.common.checks.limits import Limit, noting
+from trellis.strategies.core.rules import FEWEST, RULES
 
 __all__ = [
     "AUTO",
@@ -406,7 +406,7 @@ _ARTICLES = {
 
 def config_class(study: str) -> type[StudyConfig]:
     """Return the class of a study's settings."""
-    from apps import study_module
+    from trellis.apps import study_module
 
     module = study_module(study, "config")
     found = [c for c in vars(module).values() if getattr(c, "study", None) == study]

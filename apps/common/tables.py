@@ -1,7 +1,7 @@
 """Reading one client's own table: csv with a header row, or npz with the array ``X``.
 
 Cells of a csv file are separated by commas, semicolons or tabs, decimals have a point or, where
-cells are not separated by commas, a comma (`apps.common.files.dialect`).
+cells are not separated by commas, a comma (`trellis.apps.common.files.dialect`).
 
 Every error names the file, and where it can the row and the column, and says what to do.
 
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.files.dialect import (
+from trellis.apps.common.files.dialect import (
     Ambiguous,
     is_blank,
     not_a_number,
@@ -33,7 +33,7 @@ from apps.common.files.dialect import (
     with_points,
     without,
 )
-from apps.common.files.unchanged import unless_changed
+from trellis.apps.common.files.unchanged import unless_changed
 
 # What is said here stays on the device.
 log = logging.getLogger("trellis.device")

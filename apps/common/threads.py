@@ -15,7 +15,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-from privacy.numerics import part
+from trellis.privacy.numerics import part
 
 # scipy's BLAS is not numpy's, and is loaded when something first needs it: with as many threads as
 # this says. Started and left idle, they cost a device five times what loading it does.

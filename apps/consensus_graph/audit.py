@@ -25,15 +25,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from apps.common.node import Node
-from apps.common.seeds import generator
-from apps.common.settings import ConfigError
-from apps.common.tables import Table
-from privacy.accounting.events import PrivacyEvent
-from privacy.audit import Finding, audit
-from privacy.audit_sums import audit_sum
-from privacy.mechanisms.shares import plan_share
-from privacy.secagg.graph import expected_noisers
+from trellis.apps.common.node import Node
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import Table
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.audit import Finding, audit
+from trellis.privacy.audit_sums import audit_sum
+from trellis.privacy.mechanisms.shares import plan_share
+from trellis.privacy.secagg.graph import expected_noisers
 
 from .config import ConsensusGraphConfig
 from .private import pooled

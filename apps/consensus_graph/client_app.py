@@ -21,19 +21,19 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps.common.enrolment import enrolment, introduction
-from apps.common.node import Node
-from apps.common.private.afford import check_budget
-from apps.common.private.once import tell_once
-from apps.common.private.personal import personal
-from apps.common.release import Statistic, noise_of
-from privacy.accounting.budget import Policy
-from privacy.accounting.events import PrivacyEvent
-from privacy.secagg.client import Summands, register
-from strategies.consensus_graph.bound import clipped_terms, sent_terms
-from strategies.consensus_graph.start import first_of
-from strategies.core import wire
-from strategies.core.robust import clipped
+from trellis.apps.common.enrolment import enrolment, introduction
+from trellis.apps.common.node import Node
+from trellis.apps.common.private.afford import check_budget
+from trellis.apps.common.private.once import tell_once
+from trellis.apps.common.private.personal import personal
+from trellis.apps.common.release import Statistic, noise_of
+from trellis.privacy.accounting.budget import Policy
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.secagg.client import Summands, register
+from trellis.strategies.consensus_graph.bound import clipped_terms, sent_terms
+from trellis.strategies.consensus_graph.start import first_of
+from trellis.strategies.core import wire
+from trellis.strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
 from .data import client_table, in_units

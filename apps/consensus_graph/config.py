@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from apps.common.own_data.scaling import parsed_scales
-from apps.common.settings import ConfigError, Scalar, StudyConfig
+from trellis.apps.common.own_data.scaling import parsed_scales
+from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig
 
 # Squares of clipped signals, and their sums, are ordinary floats in between.
 _CLIPS = (1e-100, 1e100)

@@ -15,10 +15,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.node import Node
-from apps.common.own_data.scaling import public_scaling
-from apps.common.seeds import generator
-from apps.common.tables import (
+from trellis.apps.common.node import Node
+from trellis.apps.common.own_data.scaling import public_scaling
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import (
     DataError,
     Table,
     numbered,

@@ -38,16 +38,16 @@ from __future__ import annotations
 import numpy as np
 from flwr.app import Context
 
-from apps.common.node import Node
-from apps.common.release import Release, Statistic, noise_of
-from apps.common.results import write_atomically
-from apps.common.seeds import generator
-from apps.common.tables import Table
-from privacy.accounting.budget import Policy
-from privacy.accounting.events import PrivacyEvent
-from privacy.mechanisms.gaussian import classic_gaussian_sigma
-from privacy.mechanisms.noise import NoiseSource, fresh_noise
-from strategies.core import wire
+from trellis.apps.common.node import Node
+from trellis.apps.common.release import Release, Statistic, noise_of
+from trellis.apps.common.results import write_atomically
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import Table
+from trellis.privacy.accounting.budget import Policy
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.mechanisms.gaussian import classic_gaussian_sigma
+from trellis.privacy.mechanisms.noise import NoiseSource, fresh_noise
+from trellis.strategies.core import wire
 
 from .config import ConsensusGraphConfig
 from .problem import Vector, sensitivity, statistic

@@ -11,24 +11,24 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from apps.common.metrics import (
+from trellis.apps.common.metrics import (
     EDGE_THRESHOLD,
     LOOSE_EDGE_THRESHOLD,
     matthews,
     matthews_each,
     relative_error,
 )
-from apps.common.own_data.standardising import tell
-from apps.common.recording import StudyRun
-from apps.common.results import RunResult
-from strategies.consensus_graph.baselines import AveragedGraph, IndependentGraphs
-from strategies.consensus_graph.exact import ReleasedStatistics
-from strategies.consensus_graph.foresight import ForeseenConsensus
-from strategies.consensus_graph.private import AloneAtHome, PrivateConsensus, Shared
-from strategies.consensus_graph.strategy import ConsensusGraph
-from strategies.core import wire
-from strategies.core.base import Client
-from strategies.core.closing.deliver import deliver
+from trellis.apps.common.own_data.standardising import tell
+from trellis.apps.common.recording import StudyRun
+from trellis.apps.common.results import RunResult
+from trellis.strategies.consensus_graph.baselines import AveragedGraph, IndependentGraphs
+from trellis.strategies.consensus_graph.exact import ReleasedStatistics
+from trellis.strategies.consensus_graph.foresight import ForeseenConsensus
+from trellis.strategies.consensus_graph.private import AloneAtHome, PrivateConsensus, Shared
+from trellis.strategies.consensus_graph.strategy import ConsensusGraph
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client
+from trellis.strategies.core.closing.deliver import deliver
 
 from .config import ConsensusGraphConfig
 from .data import Truth, synthetic_truth
@@ -104,7 +104,9 @@ def build_strategy(
     if config.method == "fedavg":
         secure = None
         if config.secure_aggregation:
-            from strategies.core.secure import SecureSum  # here: other runs do without its modules
+            from trellis.strategies.core.secure import (
+                SecureSum,  # here: other runs do without its modules
+            )
 
             secure = SecureSum()
         return AveragedGraph(
@@ -148,7 +150,7 @@ def _private_strategy(
         return Shared(pooled.consensus_of(known, config.alpha), known.noise)
 
     made = PrivateConsensus if config.sums else AloneAtHome
-    from strategies.core.secure import SecureSum
+    from trellis.strategies.core.secure import SecureSum
 
     secure = SecureSum(
         pooled.FRACTION_BITS, noisy=True, dropout=config.dropout, colluding=config.colluding

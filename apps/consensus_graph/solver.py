@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.numerics import lapack
+from trellis.privacy.numerics import lapack
 
 from .problem import (
     Vector,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from apps.common.tables import DataError
+from trellis.apps.common.tables import DataError
 
 VARIABLE = "TRELLIS_DATA"
 

@@ -18,7 +18,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from apps.common.results import write_atomically
+from trellis.apps.common.results import write_atomically
 
 from .datasets import DataSetMissing
 from .figures import Figure, Size

@@ -37,8 +37,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from apps import study_module
-from apps.common.settings import ConfigError
+from trellis.apps import study_module
+from trellis.apps.common.settings import ConfigError
 
 from .finding import Finding
 
@@ -92,7 +92,7 @@ class Figure:
 
 def paper_folder(study: str) -> Path:
     """Return the folder of a study's figures."""
-    return Path(str(study_module(study).__file__)).parent / "paper"
+    return Path(str(study_module(study).__file__)).resolve().parent / "paper"
 
 
 def figures(study: str) -> dict[str, Figure]:

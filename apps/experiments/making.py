@@ -19,15 +19,15 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from apps.common.results import write_atomically
-from apps.outside import folders
+from trellis.apps.common.results import write_atomically
+from trellis.apps.outside import folders
 
 from .sweep import Job, Outcome, in_processes, run_job, save_plot, show_rows, write_rows
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).resolve().parents[2]
 _OURS = ("apps", "strategies", "privacy", "sim")
 
 

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from apps import STUDIES
-from apps.common.results import write_atomically
+from trellis.apps import STUDIES
+from trellis.apps.common.results import write_atomically
 
 from .driver import Made
 from .figures import Claim, figures, untested

@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
-from apps.common.results import RunResult, metrics_csv, write_atomically
-from apps.common.threads import one_blas_thread
-from apps.pages.plots import save
-from strategies.core.jobs import how_many_at_once, side_by_side
+from trellis.apps.common.results import RunResult, metrics_csv, write_atomically
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.pages.plots import save
+from trellis.strategies.core.jobs import how_many_at_once, side_by_side
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -95,7 +95,7 @@ def sweep(jobs: Sequence[Job], console: Console, title: str) -> list[Outcome]:
 
 def run_job(job: Job) -> Outcome:
     """Run one job in this process."""
-    from apps.common.runner import run
+    from trellis.apps.common.runner import run
 
     logging.getLogger("trellis").setLevel(logging.ERROR)
     result = run(job.study, job.settings, seed=job.seed)
@@ -128,8 +128,8 @@ def run_on(
     out: Path | None = None,
 ) -> RunResult:
     """Run a study on tables in memory, one a client, through files as a user would."""
-    from apps.common.runner import run
-    from apps.common.settings import config_class
+    from trellis.apps.common.runner import run
+    from trellis.apps.common.settings import config_class
 
     with tempfile.TemporaryDirectory(prefix="trellis-data-") as folder:
         names = {} if columns is None else {"columns": np.array(columns)}

@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.seeds import generator
-from apps.common.settings import ConfigError
-from privacy.audit import Finding, audit
-from privacy.audit_sums import audit_sum
-from privacy.mechanisms.multibit import encode
-from privacy.mechanisms.shares import plan_share
-from privacy.secagg.graph import expected_noisers
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import ConfigError
+from trellis.privacy.audit import Finding, audit
+from trellis.privacy.audit_sums import audit_sum
+from trellis.privacy.mechanisms.multibit import encode
+from trellis.privacy.mechanisms.shares import plan_share
+from trellis.privacy.secagg.graph import expected_noisers
 
 from .config import GromovWassersteinConfig
 from .release import code_of, half_of, spent

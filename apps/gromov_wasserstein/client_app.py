@@ -36,14 +36,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.common.enrolment import enrolment, introduction
-from apps.common.memory import Memory
-from apps.common.node import Node
-from apps.common.private.noisy_sum import noisy
-from apps.common.private.personal import Personal, personal
-from privacy.accounting.budget import Policy, PrivacyRefused
-from privacy.secagg.client import Summands, register
-from strategies.core import wire
+from trellis.apps.common.enrolment import enrolment, introduction
+from trellis.apps.common.memory import Memory
+from trellis.apps.common.node import Node
+from trellis.apps.common.private.noisy_sum import noisy
+from trellis.apps.common.private.personal import Personal, personal
+from trellis.privacy.accounting.budget import Policy, PrivacyRefused
+from trellis.privacy.secagg.client import Summands, register
+from trellis.strategies.core import wire
 
 from .config import GromovWassersteinConfig
 from .data import Split, class_count, client_graphs, client_split, feature_count, variables
@@ -201,8 +201,8 @@ def embeddings(message: Message, context: Context) -> Message:
 def own_result(message: Message, context: Context) -> Personal:
     """Return the weights that this client keeps, and what it knows of its own graphs."""
     # Late: no other message needs these.
-    from apps.common.evaluation.measures import ALONE as BY_ITSELF
-    from apps.common.evaluation.measures import THIS, Scores
+    from trellis.apps.common.evaluation.measures import ALONE as BY_ITSELF
+    from trellis.apps.common.evaluation.measures import THIS, Scores
 
     from .model.gnn import build_model, weights
     from .model.home import ALONE, DECAY, RATE, USUAL_RATE, at_home, score

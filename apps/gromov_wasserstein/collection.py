@@ -22,13 +22,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import FolderLock, versions, write_atomically
-from apps.common.settings import ConfigError
-from apps.common.tables import DataError, graph_folder
-from strategies.gromov_wasserstein.pairwise import pairwise
-from strategies.gromov_wasserstein.pool import Metric
-from strategies.gromov_wasserstein.pruning.neighbours import nearest
-from strategies.gromov_wasserstein.pruning.partial import PartialDistances
+from trellis.apps.common.results import FolderLock, versions, write_atomically
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import DataError, graph_folder
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.strategies.gromov_wasserstein.pool import Metric
+from trellis.strategies.gromov_wasserstein.pruning.neighbours import nearest
+from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
 from .config import METRICS
 from .distances import between

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from apps.common.settings import ConfigError, Scalar, StudyConfig
+from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig
 
 MODELS = ("gcn", "gin")
 TASKS = ("node", "graph")
@@ -293,14 +293,16 @@ class GromovWassersteinConfig(StudyConfig):
     @property
     def training_ratio(self) -> float:
         """Sensitivity over noise of the sum of one round."""
-        from privacy.accounting.sampled import ratio_for  # scipy: not for who lists settings
+        from trellis.privacy.accounting.sampled import (
+            ratio_for,  # scipy: not for who lists settings
+        )
 
         return ratio_for(self.training_epsilon, self.delta, self.rounds)
 
     @property
     def score_ratio(self) -> float:
         """Sensitivity over noise of the sum of hits."""
-        from privacy.accounting.sampled import ratio_for
+        from trellis.privacy.accounting.sampled import ratio_for
 
         return ratio_for(self.score_epsilon, self.delta)
 

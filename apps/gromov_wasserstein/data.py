@@ -21,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from apps.common.evaluation.holding import is_public, own_places
-from apps.common.node import Node, data_stamp
-from apps.common.seeds import generator
-from apps.common.settings import ConfigError
-from apps.common.tables import DataError, graph_folder
+from trellis.apps.common.evaluation.holding import is_public, own_places
+from trellis.apps.common.node import Node, data_stamp
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import DataError, graph_folder
 
 from .config import GromovWassersteinConfig
 from .files.npz import read_graphs

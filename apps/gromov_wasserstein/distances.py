@@ -19,12 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from privacy.mechanisms.multibit import double_squared_distances, rectify, simplex_squared_distances
-from strategies.gromov_wasserstein.losses import Loss
-from strategies.gromov_wasserstein.many import Solver
-from strategies.gromov_wasserstein.pairwise import pairwise
-from strategies.gromov_wasserstein.pool import Metric
-from strategies.gromov_wasserstein.pruning.partial import PartialDistances
+from trellis.privacy.mechanisms.multibit import (
+    double_squared_distances,
+    rectify,
+    simplex_squared_distances,
+)
+from trellis.strategies.gromov_wasserstein.losses import Loss
+from trellis.strategies.gromov_wasserstein.many import Solver
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.strategies.gromov_wasserstein.pool import Metric
+from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
 from .config import GromovWassersteinConfig
 from .release import code_of, half_of

@@ -20,9 +20,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from privacy.accounting.sampled import ratio_for
-from privacy.numerics import brentq
-from privacy.secagg.graph import expected_noisers
+from trellis.privacy.accounting.sampled import ratio_for
+from trellis.privacy.numerics import brentq
+from trellis.privacy.secagg.graph import expected_noisers
 
 from .config import GromovWassersteinConfig
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apps.common.tables import DataError
+from trellis.apps.common.tables import DataError
 
 log = logging.getLogger("trellis.graphs")
 

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.node import Node
-from privacy.accounting.budget import PrivacyRefused
+from trellis.apps.common.node import Node
+from trellis.privacy.accounting.budget import PrivacyRefused
 
 from .config import GromovWassersteinConfig
 from .graphs import UNKNOWN, Graph
@@ -61,7 +61,7 @@ def require_declared(config: GromovWassersteinConfig, node: Node) -> None:
         raise PrivacyRefused(
             "with privacy='sound' a device reads its graphs from an npz file: of a folder of text "
             "files even the number of features depends on the data. "
-            "apps.gromov_wasserstein.files.npz.write_graphs writes one"
+            "trellis.apps.gromov_wasserstein.files.npz.write_graphs writes one"
         )
 
 

@@ -3,7 +3,7 @@
 A graph's embedding H (n, h) has rows in [0, 1]^h, from a softmax.
 
 ``none``   H as it is.
-``sound``  the encoder of `privacy.mechanisms.multibit`: m entries a row, one bit each. With
+``sound``  the encoder of `trellis.privacy.mechanisms.multibit`: m entries a row, one bit each. With
     ``budget_per = "graph"`` a row has epsilon / n, so that the n rows of a graph together are
     epsilon-LDP; with ``node`` every row has epsilon, so that a graph's rows together are n epsilon.
 ``paper``  Algorithm 1 as printed: m entries of all n h, each with the budget epsilon / (m n). It is
@@ -40,16 +40,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.node import Node
-from apps.common.seeds import generator
-from apps.common.tables import DataError
-from privacy.accounting.budget import DeviceLedger, Policy
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.ledger import Ledger
-from privacy.accounting.totals import total_epsilon
-from privacy.mechanisms.laplace import UniformSource
-from privacy.mechanisms.multibit import Encoded, MultiBit, best_m, encode, row_budget
-from privacy.mechanisms.noise import fresh_noise
+from trellis.apps.common.node import Node
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import DataError
+from trellis.privacy.accounting.budget import DeviceLedger, Policy
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.ledger import Ledger
+from trellis.privacy.accounting.totals import total_epsilon
+from trellis.privacy.mechanisms.laplace import UniformSource
+from trellis.privacy.mechanisms.multibit import Encoded, MultiBit, best_m, encode, row_budget
+from trellis.privacy.mechanisms.noise import fresh_noise
 
 from .config import GromovWassersteinConfig
 

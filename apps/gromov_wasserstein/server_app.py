@@ -13,21 +13,21 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from apps.common.own_data.standardising import tell
-from apps.common.progress import publish
-from apps.common.recording import StudyRun
-from apps.common.results import RunResult
-from apps.common.seeds import generator
-from apps.common.settings import ConfigError
-from strategies.core import wire
-from strategies.core.base import Client
-from strategies.core.checkpoint import CheckpointError
-from strategies.core.closing.deliver import deliver
-from strategies.gromov_wasserstein.descent import Descent
-from strategies.gromov_wasserstein.embeddings import Released, ReleaseTerms
-from strategies.gromov_wasserstein.private import NoisyGnn, UntrainedGnn
-from strategies.gromov_wasserstein.pruning.partial import PartialDistances
-from strategies.gromov_wasserstein.strategy import FederatedGnn, GnnStart
+from trellis.apps.common.own_data.standardising import tell
+from trellis.apps.common.progress import publish
+from trellis.apps.common.recording import StudyRun
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client
+from trellis.strategies.core.checkpoint import CheckpointError
+from trellis.strategies.core.closing.deliver import deliver
+from trellis.strategies.gromov_wasserstein.descent import Descent
+from trellis.strategies.gromov_wasserstein.embeddings import Released, ReleaseTerms
+from trellis.strategies.gromov_wasserstein.private import NoisyGnn, UntrainedGnn
+from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
+from trellis.strategies.gromov_wasserstein.strategy import FederatedGnn, GnnStart
 
 from .config import GromovWassersteinConfig
 from .data import feature_count, split_counts
@@ -95,7 +95,7 @@ def build_strategy(
         return UntrainedGnn(**arguments)
     if not (config.sums or config.secure_aggregation):
         return FederatedGnn(**arguments, start=start, every=config.release_every)
-    from strategies.core.secure import SecureSum  # here: other runs do without its modules
+    from trellis.strategies.core.secure import SecureSum  # here: other runs do without its modules
 
     if not config.sums:
         return FederatedGnn(

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apps.common.seeds import generator
-from privacy.accounting.sampled import ratio_for
-from privacy.mechanisms.shares import plan_share, simulated_sum_noise
-from strategies.core.sums import add_up
-from strategies.gromov_wasserstein.descent import Descent
-from strategies.gromov_wasserstein.strategy import weighted_mean
+from trellis.apps.common.seeds import generator
+from trellis.privacy.accounting.sampled import ratio_for
+from trellis.privacy.mechanisms.shares import plan_share, simulated_sum_noise
+from trellis.strategies.core.sums import add_up
+from trellis.strategies.gromov_wasserstein.descent import Descent
+from trellis.strategies.gromov_wasserstein.strategy import weighted_mean
 
 from .config import GromovWassersteinConfig
 from .graphs import Graph

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.seeds import generator
-from apps.common.settings import ConfigError
-from privacy.accounting.sampled import spent
-from privacy.audit import Finding, audit
-from privacy.mechanisms.shares import plan_share
-from privacy.secagg.graph import expected_noisers
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import ConfigError
+from trellis.privacy.accounting.sampled import spent
+from trellis.privacy.audit import Finding, audit
+from trellis.privacy.mechanisms.shares import plan_share
+from trellis.privacy.secagg.graph import expected_noisers
 
 from .config import JointPrecisionConfig
 from .kendall import kendall

@@ -18,17 +18,17 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps.common.enrolment import enrolment, introduction
-from apps.common.node import Node
-from apps.common.private.personal import personal
-from apps.common.release import noise_of
-from apps.common.seeds import generator
-from apps.common.tables import Table, require_variation
-from privacy.accounting.budget import Policy, PrivacyRefused
-from privacy.secagg.client import register
-from strategies.core import wire
-from strategies.core.robust import clipped
-from strategies.joint_precision.messages import (
+from trellis.apps.common.enrolment import enrolment, introduction
+from trellis.apps.common.node import Node
+from trellis.apps.common.private.personal import personal
+from trellis.apps.common.release import noise_of
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import Table, require_variation
+from trellis.privacy.accounting.budget import Policy, PrivacyRefused
+from trellis.privacy.secagg.client import register
+from trellis.strategies.core import wire
+from trellis.strategies.core.robust import clipped
+from trellis.strategies.joint_precision.messages import (
     Stepped,
     read_step_order,
     screening_reply,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from apps.common.settings import ConfigError, Scalar, StudyConfig
+from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig
 
 JOINT_METHODS = ("group", "fused")
 # Of more variables no client holds a correlation matrix: its entries go by, see `large`.

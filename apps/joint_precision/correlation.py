@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.numerics import lapack, rankdata
-from strategies.joint_precision.blocks import mirror
+from trellis.privacy.numerics import lapack, rankdata
+from trellis.strategies.joint_precision.blocks import mirror
 
 from .kendall import checked_table, kendall
 

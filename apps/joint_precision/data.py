@@ -28,9 +28,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.node import Node
-from apps.common.seeds import generator
-from apps.common.tables import (
+from trellis.apps.common.node import Node
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import (
     DataError,
     Table,
     numbered,
@@ -38,7 +38,7 @@ from apps.common.tables import (
     read_tolerantly,
     require_variation,
 )
-from privacy.numerics import ndtr, rankdata
+from trellis.privacy.numerics import ndtr, rankdata
 
 from .config import JointPrecisionConfig
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.base import BadReply, Client
-from strategies.joint_precision.alone import Arrays, GatheredPrecision
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.path import PathSolution, path_points
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import BadReply, Client
+from trellis.strategies.joint_precision.alone import Arrays, GatheredPrecision
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.path import PathSolution, path_points
 
 from .config import JointPrecisionConfig
 from .correlation import correlation, to_positive_semidefinite

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import matthews
-from apps.common.results import RunResult
-from strategies.joint_precision.alone import GatheredPrecision
-from strategies.joint_precision.path import PathSolution, extended_bic, most_stable
-from strategies.joint_precision.strategy import JointPrecision
+from trellis.apps.common.metrics import matthews
+from trellis.apps.common.results import RunResult
+from trellis.strategies.joint_precision.alone import GatheredPrecision
+from trellis.strategies.joint_precision.path import PathSolution, extended_bic, most_stable
+from trellis.strategies.joint_precision.strategy import JointPrecision
 
 from .config import JointPrecisionConfig
 from .curves import area_under_pr, area_under_roc, pr_points, prevalence, roc_points

@@ -24,8 +24,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.numerics import LinAlgError, cholesky
-from strategies.joint_precision.blocks import Blocks
+from trellis.privacy.numerics import LinAlgError, cholesky
+from trellis.strategies.joint_precision.blocks import Blocks
 
 from .correlation import symmetric_eigen
 

@@ -43,12 +43,12 @@ import numpy as np
 from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from apps.common.node import Node
-from apps.common.release import Release, Statistic, noise_of
-from apps.common.tables import DataError, Table
-from privacy.accounting.budget import Policy
-from privacy.mechanisms.gaussian import gaussian_sigma
-from strategies.joint_precision.blocks import above_diagonal, mirror
+from trellis.apps.common.node import Node
+from trellis.apps.common.release import Release, Statistic, noise_of
+from trellis.apps.common.tables import DataError, Table
+from trellis.privacy.accounting.budget import Policy
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.strategies.joint_precision.blocks import above_diagonal, mirror
 
 from .config import JointPrecisionConfig
 from .correlation import correlation, correlation_from_tau, to_positive_semidefinite

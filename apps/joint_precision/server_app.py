@@ -12,16 +12,16 @@ import numpy as np
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from apps.common.own_data.standardising import tell
-from apps.common.recording import StudyRun
-from apps.common.results import RunResult
-from strategies.core import wire
-from strategies.core.base import Client
-from strategies.core.closing.deliver import deliver
-from strategies.joint_precision.alone import GatheredPrecision
-from strategies.joint_precision.one_sum import PooledPrecision
-from strategies.joint_precision.rehearsal import Rehearsal
-from strategies.joint_precision.strategy import JointPrecision, PrecisionTask
+from trellis.apps.common.own_data.standardising import tell
+from trellis.apps.common.recording import StudyRun
+from trellis.apps.common.results import RunResult
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client
+from trellis.strategies.core.closing.deliver import deliver
+from trellis.strategies.joint_precision.alone import GatheredPrecision
+from trellis.strategies.joint_precision.one_sum import PooledPrecision
+from trellis.strategies.joint_precision.rehearsal import Rehearsal
+from trellis.strategies.joint_precision.strategy import JointPrecision, PrecisionTask
 
 from .config import JOINT_METHODS, STREAM_FROM, JointPrecisionConfig
 from .data import Truth, synthetic_truth

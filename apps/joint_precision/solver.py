@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.prox import PENALTIES, Penalty, connected, weighted_penalty
-from strategies.joint_precision.splitting import Splitting
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.prox import PENALTIES, Penalty, connected, weighted_penalty
+from trellis.strategies.joint_precision.splitting import Splitting
 
 from .clime import clime_path
 from .config import JointPrecisionConfig
@@ -86,7 +86,7 @@ def solve_joint(
     Parameters
     ----------
     correlations : (K, p, p), positive semidefinite with unit diagonals
-    lambda1, lambda2, penalty : see `strategies.joint_precision.prox`
+    lambda1, lambda2, penalty : see `trellis.strategies.joint_precision.prox`
     weights : (K,) w_i; equal by default
     tolerance : stop at this duality gap; 0 takes all rounds
     screening : solve unconnected blocks of variables by themselves

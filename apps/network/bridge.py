@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from strategies.network.spool import Spool
+from trellis.strategies.network.spool import Spool
 
 KEY, SPOOL = "bridge", "spool"
 _KNOWN = {KEY, SPOOL, "name", "server-name"}

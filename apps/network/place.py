@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.common.settings import ConfigError, StudyConfig
+from trellis.apps.common.settings import ConfigError, StudyConfig
 
 if TYPE_CHECKING:
-    from apps.common.results import RunResult
-    from strategies.core.base import StudyStrategy
-    from strategies.network.bridges import Bridges
-    from strategies.network.place import Place
-    from strategies.topology.graph import Topology
+    from trellis.apps.common.results import RunResult
+    from trellis.strategies.core.base import StudyStrategy
+    from trellis.strategies.network.bridges import Bridges
+    from trellis.strategies.network.place import Place
+    from trellis.strategies.topology.graph import Topology
 
 DEFAULTS: dict[str, Any] = {
     "server": -1,
@@ -44,7 +44,7 @@ def place_of(run_config: Mapping[str, Any], config: StudyConfig, seed: int) -> P
     ConfigError
         Names the key and what to do.
     """
-    from strategies.network.place import Place
+    from trellis.strategies.network.place import Place
 
     given = {key: run_config.get(key, default) for key, default in DEFAULTS.items()}
     server = _whole(given, "server", -1)
@@ -92,7 +92,7 @@ def terms(config: StudyConfig, seed: int, max_staleness: int) -> str:
 def clients_here(run_config: Mapping[str, Any], clients: int, servers: int, server: int) -> int:
     """Return how many clients a server waits for: what is said, or its even share."""
     said = _whole(dict(run_config), "clients-here", 0)
-    # As `apps.common.assignment.dealt_server` deals them.
+    # As `trellis.apps.common.assignment.dealt_server` deals them.
     here = said or sum(k * servers // clients == server for k in range(clients))
     if not here:
         raise ConfigError(
@@ -110,7 +110,7 @@ def bridges(graph: Topology, place: Place) -> Bridges:
     ConfigError
         Where its folder cannot be used.
     """
-    from strategies.network.bridges import Bridges
+    from trellis.strategies.network.bridges import Bridges
 
     if graph.servers < 2:
         raise ConfigError(f"server={place.server}: the run has one server; leave server out")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from apps.pages.figure import INK, PALETTE, placed, plain, style
+from trellis.apps.pages.figure import INK, PALETTE, placed, plain, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.common.results import write_atomically
-from apps.pages.templates import own_markup
-from privacy.install import LAPTOP
+from trellis.apps.common.results import write_atomically
+from trellis.apps.pages.templates import own_markup
+from trellis.privacy.install import LAPTOP
 
 if TYPE_CHECKING:
     from markupsafe import Markup

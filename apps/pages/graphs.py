@@ -12,9 +12,9 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import LOOSE_EDGE_THRESHOLD, Vector, edges
-from apps.common.results import write_atomically
-from privacy.install import LAPTOP
+from trellis.apps.common.metrics import LOOSE_EDGE_THRESHOLD, Vector, edges
+from trellis.apps.common.results import write_atomically
+from trellis.privacy.install import LAPTOP
 
 # XML 1.0 has no way to write these, not even escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

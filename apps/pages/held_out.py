@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from apps.common.evaluation.measures import ALONE, THIS
-from apps.common.evaluation.scores import TRIVIAL, better_than_alone, is_lower
-from apps.common.results import RunResult
-from apps.pages.clients.chosen import shown, table_of
-from apps.pages.figure import INK, PRIVATE, QUIET, SHARED, plain, short, style, svg
-from apps.pages.page import Block, FigureBlock, Notice, Paragraph, Section, Table
-from apps.pages.wording import counted, number
+from trellis.apps.common.evaluation.measures import ALONE, THIS
+from trellis.apps.common.evaluation.scores import TRIVIAL, better_than_alone, is_lower
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.clients.chosen import shown, table_of
+from trellis.apps.pages.figure import INK, PRIVATE, QUIET, SHARED, plain, short, style, svg
+from trellis.apps.pages.page import Block, FigureBlock, Notice, Paragraph, Section, Table
+from trellis.apps.pages.wording import counted, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import EDGE_THRESHOLD, Vector, edges
+from trellis.apps.common.metrics import EDGE_THRESHOLD, Vector, edges
 
 Matrix = NDArray[np.float64]
 

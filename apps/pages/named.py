@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import edges
-from privacy.install import LAPTOP
+from trellis.apps.common.metrics import edges
+from trellis.privacy.install import LAPTOP
 
 WEIGHT, DISTANCE = "weight", "distance"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from apps.pages.templates import render
+from trellis.apps.pages.templates import render
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import EDGE_THRESHOLD, Vector, edges
-from apps.pages.curves import curves, level, mark
-from apps.pages.figure import (
+from trellis.apps.common.metrics import EDGE_THRESHOLD, Vector, edges
+from trellis.apps.pages.curves import curves, level, mark
+from trellis.apps.pages.figure import (
     INK,
     PALETTE,
     PRIVATE,
@@ -27,7 +27,7 @@ from apps.pages.figure import (
     style,
     svg,
 )
-from apps.pages.layout import Matrix, circle, spring, strongest
+from trellis.apps.pages.layout import Matrix, circle, spring, strongest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.pages.clients.chosen import first_of
-from apps.pages.clients.spread import in_words
-from apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table
-from apps.pages.wording import number
-from privacy.accounting.series import releases
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.clients.chosen import first_of
+from trellis.apps.pages.clients.spread import in_words
+from trellis.apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table
+from trellis.apps.pages.wording import number
+from trellis.privacy.accounting.series import releases
 
 _TERMS = {
     "secure_aggregation": "Secure aggregation",

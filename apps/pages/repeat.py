@@ -7,10 +7,10 @@ import shlex
 from pathlib import Path
 from urllib.parse import quote
 
-from apps.common.results import RunResult
-from apps.common.tables import given_in_memory
-from apps.pages.page import Block, Code, Heading, Link, Paragraph, Section, Table
-from apps.pages.wording import size
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.tables import given_in_memory
+from trellis.apps.pages.page import Block, Code, Heading, Link, Paragraph, Section, Table
+from trellis.apps.pages.wording import size
 
 _FILES = {
     "run.json": "what was run, where, how long, what was sent, the privacy ledger",

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from apps.common.results import RunResult, write_atomically
-from apps.pages.clients.chosen import first_of
-from apps.pages.clients.spread import in_words
-from apps.pages.figure import save_svg
-from apps.pages.held_out import held_out_section
-from apps.pages.page import (
+from trellis.apps.common.results import RunResult, write_atomically
+from trellis.apps.pages.clients.chosen import first_of
+from trellis.apps.pages.clients.spread import in_words
+from trellis.apps.pages.figure import save_svg
+from trellis.apps.pages.held_out import held_out_section
+from trellis.apps.pages.page import (
     Badge,
     Block,
     Code,
@@ -36,11 +36,11 @@ from apps.pages.page import (
     Section,
     Table,
 )
-from apps.pages.privacy import privacy_section, spent
-from apps.pages.repeat import repeat_section
-from apps.pages.rounds import convergence_section
-from apps.pages.templates import render
-from apps.pages.wording import Wording, counted, duration, number, size
+from trellis.apps.pages.privacy import privacy_section, spent
+from trellis.apps.pages.repeat import repeat_section
+from trellis.apps.pages.rounds import convergence_section
+from trellis.apps.pages.templates import render
+from trellis.apps.pages.wording import Wording, counted, duration, number, size
 
 __all__ = [
     "Badge",

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.evaluation.scores import BY_ITSELF, KNOWING_NOTHING, OURS
-from apps.common.results import Row, RunResult
-from apps.pages import plots
-from apps.pages.page import Block, Facts, FigureBlock, Gallery, Paragraph, Section
-from apps.pages.wording import Wording, counted, duration, number
+from trellis.apps.common.evaluation.scores import BY_ITSELF, KNOWING_NOTHING, OURS
+from trellis.apps.common.results import Row, RunResult
+from trellis.apps.pages import plots
+from trellis.apps.pages.page import Block, Facts, FigureBlock, Gallery, Paragraph, Section
+from trellis.apps.pages.wording import Wording, counted, duration, number
 
 # Title, columns of the metrics, logarithmic.
 _FIGURES: tuple[tuple[str, tuple[str, ...], bool], ...] = (

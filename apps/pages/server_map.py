@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.pages.figure import INK, QUIET, SHARED, placed, plain, short, style
-from apps.pages.layout import circle, spring, strongest
-from apps.pages.plots import add_lines
+from trellis.apps.pages.figure import INK, QUIET, SHARED, placed, plain, short, style
+from trellis.apps.pages.layout import circle, spring, strongest
+from trellis.apps.pages.plots import add_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

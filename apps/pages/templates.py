@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from apps.pages.style import CSS
-from apps.pages.wording import number
-from privacy.install import LAPTOP
+from trellis.apps.pages.style import CSS
+from trellis.apps.pages.wording import number
+from trellis.privacy.install import LAPTOP
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -39,4 +39,4 @@ PUBLIC = {
 
 def public(name: str) -> Any:
     """Return something of `PUBLIC`, its module imported now."""
-    return getattr(import_module(f"apps.python.{PUBLIC[name]}"), name)
+    return getattr(import_module(f"trellis.apps.python.{PUBLIC[name]}"), name)

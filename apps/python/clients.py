@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import apps
-from apps.common.results import is_held, write_atomically
-from apps.common.settings import ConfigError
-from apps.common.tables import IN_MEMORY, ORDER, DataError
+from trellis import apps
+from trellis.apps.common.results import is_held, write_atomically
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import IN_MEMORY, ORDER, DataError
 
 from . import tables
 from .tables import is_frame
@@ -204,7 +204,7 @@ def _table_files(given: Mapping[str, Any], targets: bool) -> Files:
 
 
 def _graph_files(given: Mapping[str, Any]) -> Files:
-    from apps.gromov_wasserstein.files.npz import graph_arrays
+    from trellis.apps.gromov_wasserstein.files.npz import graph_arrays
 
     from . import graphs
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from apps.common.results import RunResult
-from apps.runs.compare import Comparison
-from apps.runs.compare import compare as compare_runs
+from trellis.apps.common.results import RunResult
+from trellis.apps.runs.compare import Comparison
+from trellis.apps.runs.compare import compare as compare_runs
 
 
 def compare(*runs: RunResult | str | Path, names: Sequence[str] | None = None) -> Comparison:

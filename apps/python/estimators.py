@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.install import LAPTOP
+from trellis.privacy.install import LAPTOP
 
 from .functions import smooth_weights
 
@@ -72,8 +72,8 @@ class SmoothGraph(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the graph from signals (n, d), rows; ``y`` is not read."""
-        from apps.consensus_graph.private.personal import best_scale, with_faint
-        from apps.consensus_graph.problem import adjacency
+        from trellis.apps.consensus_graph.private.personal import best_scale, with_faint
+        from trellis.apps.consensus_graph.problem import adjacency
 
         signals = validate_data(
             self, X, dtype=np.float64, ensure_min_samples=2, ensure_min_features=2
@@ -90,8 +90,8 @@ class SmoothGraph(BaseEstimator):  # type: ignore[misc]
         (d - 1) log(2 pi) / 2, and with a faint complete graph on top of the learned one, as the
         devices of consensus-graph score theirs.
         """
-        from apps.consensus_graph.private.personal import log_likelihood, with_faint
-        from apps.consensus_graph.problem import edge_vector
+        from trellis.apps.consensus_graph.private.personal import log_likelihood, with_faint
+        from trellis.apps.consensus_graph.problem import edge_vector
 
         check_is_fitted(self)
         signals = validate_data(self, X, dtype=np.float64, reset=False)
@@ -183,8 +183,8 @@ class JointGraphicalLasso(BaseEstimator):  # type: ignore[misc]
         groups : (n,) labels, optional
             The group of every row of one table; None is one group.
         """
-        from apps.joint_precision.correlation import correlation, to_positive_semidefinite
-        from apps.joint_precision.solver import solve_joint
+        from trellis.apps.joint_precision.correlation import correlation, to_positive_semidefinite
+        from trellis.apps.joint_precision.solver import solve_joint
 
         from .functions import check_penalty
 
@@ -237,7 +237,7 @@ class JointGraphicalLasso(BaseEstimator):  # type: ignore[misc]
 
     def graph(self, group: Any = None) -> LearnedGraph:
         """Return a group's graph, weights are partial correlations; None is the first group."""
-        from apps.joint_precision.problem import partial_correlations
+        from trellis.apps.joint_precision.problem import partial_correlations
 
         check_is_fitted(self)
         place = 0 if group is None else self._place(group)
@@ -283,14 +283,14 @@ class JointGraphicalLasso(BaseEstimator):  # type: ignore[misc]
         return int(places[0])
 
     def _margin(self, table: Matrix) -> Matrix:
-        from apps.joint_precision.owner.margins import margins
+        from trellis.apps.joint_precision.owner.margins import margins
 
         if self.correlation == "pearson":
             return np.array([table.mean(axis=0), table.std(axis=0)])
         return margins(table)
 
     def _latent(self, table: Matrix, known: Matrix) -> Matrix:
-        from apps.joint_precision.owner.margins import to_gaussian
+        from trellis.apps.joint_precision.owner.margins import to_gaussian
 
         if self.correlation == "pearson":
             return np.asarray((table - known[0]) / known[1], dtype=np.float64)
@@ -310,7 +310,7 @@ def _names(fitted: Any) -> list[str]:
 
 
 def _graph(matrix: Matrix, names: Sequence[str], title: str) -> LearnedGraph:
-    from apps.pages.named import NamedGraph
+    from trellis.apps.pages.named import NamedGraph
 
     from .learned import LearnedGraph
 

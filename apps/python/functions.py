@@ -50,7 +50,7 @@ def smooth_graph(
     >>> sorted("".join(sorted(pair)) for pair in zip(strongest["from"], strongest["to"]))
     ['ab', 'ac', 'bc', 'de']
     """
-    from apps.pages.named import NamedGraph
+    from trellis.apps.pages.named import NamedGraph
 
     from .learned import LearnedGraph
 
@@ -61,9 +61,9 @@ def smooth_graph(
 
 def smooth_weights(X: Matrix, alpha: float, beta: float | None) -> NDArray[np.float64]:
     """Return the weights (p,) of `smooth_graph`, in ``numpy.triu_indices(d, 1)`` order."""
-    from apps.consensus_graph.private.personal import own_beta
-    from apps.consensus_graph.problem import statistic
-    from apps.consensus_graph.solver import solve
+    from trellis.apps.consensus_graph.private.personal import own_beta
+    from trellis.apps.consensus_graph.problem import statistic
+    from trellis.apps.consensus_graph.solver import solve
 
     if not alpha > 0.0:
         raise ValueError(f"alpha={alpha}: must be > 0")
@@ -119,7 +119,7 @@ def joint_graphical_lasso(
     >>> precision.shape, int(np.count_nonzero(precision[0]))  # independent: the diagonal only
     ((3, 4, 4), 4)
     """
-    from apps.joint_precision.solver import solve_joint
+    from trellis.apps.joint_precision.solver import solve_joint
 
     matrices = checked_covariances(covariances)
     check_penalty(penalty, lambda1, lambda2)
@@ -211,7 +211,7 @@ def gw_distances(
     >>> trellis.gw_distances([ring, again, star]).round(3).tolist()
     [[0.0, 0.0, 0.667], [0.0, 0.0, 0.667], [0.667, 0.667, 0.0]]
     """
-    from strategies.gromov_wasserstein.pairwise import pairwise
+    from trellis.strategies.gromov_wasserstein.pairwise import pairwise
 
     matrices = [node_distances(graph, number) for number, graph in enumerate(graphs)]
     return pairwise(matrices, restarts=restarts, seed=seed, workers=workers)
@@ -219,7 +219,7 @@ def gw_distances(
 
 def node_distances(graph: Any, number: int = 0) -> Matrix:
     """Return the distances (n, n) between the nodes of a graph, or of a matrix the matrix."""
-    from apps.gromov_wasserstein.graphs import Graph, shortest_paths, undirected
+    from trellis.apps.gromov_wasserstein.graphs import Graph, shortest_paths, undirected
 
     from .graphs import graph_of, is_graph
 
@@ -263,13 +263,13 @@ def kendall(X: Any) -> Any:
     >>> trellis.kendall([[1, 2, 9], [2, 4, 7], [3, 8, 8]]).round(3).tolist()
     [[1.0, 1.0, -0.333], [1.0, 1.0, -0.333], [-0.333, -0.333, 1.0]]
     """
-    from apps.joint_precision.kendall import kendall as tau
+    from trellis.apps.joint_precision.kendall import kendall as tau
 
     from .tables import is_frame
 
     if not is_frame(X):
         return tau(X)
-    from apps.pages.named import pandas_for
+    from trellis.apps.pages.named import pandas_for
 
     values, columns = table_of(X)
     found = tau(values, columns=columns)
@@ -299,7 +299,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     >>> round(trellis.gaussian_sigma(1, 1e-5, 1), 3)
     3.731
     """
-    from privacy.mechanisms.gaussian import gaussian_sigma as exact
+    from trellis.privacy.mechanisms.gaussian import gaussian_sigma as exact
 
     return exact(float(epsilon), float(delta), float(sensitivity))
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.tables import DataError
-from apps.gromov_wasserstein.graphs import UNKNOWN, Graph, Integers, undirected
+from trellis.apps.common.tables import DataError
+from trellis.apps.gromov_wasserstein.graphs import UNKNOWN, Graph, Integers, undirected
 
 LABELS, FEATURES = ("y", "label"), ("x", "features")
 

@@ -61,7 +61,7 @@ def sparse_graphical_lasso(
     """
     from scipy.sparse import csr_array
 
-    from apps.joint_precision.large.solve import solve_tables
+    from trellis.apps.joint_precision.large.solve import solve_tables
 
     check_penalty(penalty, lambda1, lambda2)
     arrays = [np.asarray(table) for table in tables]

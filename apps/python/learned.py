@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.pages.graphs import networkx_for
-from apps.pages.named import DISTANCE, NamedGraph, pandas_for
-from privacy.install import GNN
+from trellis.apps.pages.graphs import networkx_for
+from trellis.apps.pages.named import DISTANCE, NamedGraph, pandas_for
+from trellis.privacy.install import GNN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,8 +109,8 @@ class LearnedGraph(_networkx.Graph):  # type: ignore[misc,name-defined]
         ax : Axes, optional
             Draw here; None makes a new figure.
         """
-        from apps.pages.figure import plain, short
-        from apps.pages.plots import draw_graph
+        from trellis.apps.pages.figure import plain, short
+        from trellis.apps.pages.plots import draw_graph
 
         if ax is None:
             from matplotlib import pyplot
@@ -136,8 +136,8 @@ class LearnedGraph(_networkx.Graph):  # type: ignore[misc,name-defined]
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: how large it is, a picture, the strongest edges."""
-        from apps.pages.page import FigureBlock, Paragraph, Table
-        from apps.pages.plots import svg, two_colour_graph
+        from trellis.apps.pages.page import FigureBlock, Paragraph, Table
+        from trellis.apps.pages.plots import svg, two_colour_graph
 
         edges, nodes = self.number_of_edges(), self.number_of_nodes()
         told = f"{self.name or 'graph'}: {nodes:,} nodes, {edges:,} edges"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from .functions import node_distances
 
 if TYPE_CHECKING:
-    from strategies.gromov_wasserstein.pruning.medoids import Medoids
-    from strategies.gromov_wasserstein.pruning.neighbours import Neighbours
-    from strategies.gromov_wasserstein.pruning.partial import PartialDistances
+    from trellis.strategies.gromov_wasserstein.pruning.medoids import Medoids
+    from trellis.strategies.gromov_wasserstein.pruning.neighbours import Neighbours
+    from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
 
 def gw_neighbours(
@@ -54,7 +54,7 @@ def gw_neighbours(
     >>> trellis.gw_neighbours(graphs, 1).places.ravel().tolist()
     [2, 3, 0, 1]
     """
-    from strategies.gromov_wasserstein.pruning.neighbours import nearest
+    from trellis.strategies.gromov_wasserstein.pruning.neighbours import nearest
 
     return nearest(_partial(graphs, restarts, seed, workers, checkpoint), k)
 
@@ -94,7 +94,7 @@ def gw_outliers(
     >>> trellis.gw_outliers(graphs, 1, k=1).places.ravel().tolist()
     [3]
     """
-    from strategies.gromov_wasserstein.pruning.neighbours import outliers
+    from trellis.strategies.gromov_wasserstein.pruning.neighbours import outliers
 
     return outliers(_partial(graphs, restarts, seed, workers, checkpoint), k, count)
 
@@ -134,7 +134,7 @@ def gw_medoids(
     >>> found.labels.tolist()
     [0, 0, 0, 1, 1, 1]
     """
-    from strategies.gromov_wasserstein.pruning.medoids import medoids
+    from trellis.strategies.gromov_wasserstein.pruning.medoids import medoids
 
     return medoids(_partial(graphs, restarts, seed, workers, checkpoint), count, seed=seed)
 
@@ -146,7 +146,7 @@ def _partial(
     workers: int | None,
     checkpoint: str | Path | None,
 ) -> PartialDistances:
-    from strategies.gromov_wasserstein.pruning.partial import PartialDistances
+    from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
     matrices = [node_distances(graph, number) for number, graph in enumerate(graphs)]
     file = None if checkpoint is None else Path(checkpoint)

@@ -6,13 +6,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apps
-from apps.common.results import RunResult
+from trellis import apps
+from trellis.apps.common.results import RunResult
 
 if TYPE_CHECKING:
-    from apps.common.private.using import Predictions
-    from apps.pages.named import NamedGraphs
-    from apps.pages.page import Block
+    from trellis.apps.common.private.using import Predictions
+    from trellis.apps.pages.named import NamedGraphs
+    from trellis.apps.pages.page import Block
 
     from .learned import LearnedGraph
 
@@ -68,7 +68,7 @@ class Result(RunResult):
         The weights of the consensus; all clients' precision matrices, rows by client and variable;
         a model per server or per client, a column a feature; or the distances between all graphs.
         """
-        from apps.pages.named import pandas_for
+        from trellis.apps.pages.named import pandas_for
 
         pandas = pandas_for("tables")
         table = _report(self, "main_table")
@@ -85,7 +85,7 @@ class Result(RunResult):
         what : {"metrics", "clients", "headline"}
             A row per round, per client, or per number.
         """
-        from apps.pages.named import pandas_for
+        from trellis.apps.pages.named import pandas_for
 
         pandas = pandas_for("tables")
         if what == "metrics":
@@ -126,7 +126,7 @@ class Result(RunResult):
 
     def predictions(self, data: Any, *, client: str | None = None) -> Any:
         """Return the same as a DataFrame, with probabilities and whatever else there is."""
-        from apps.pages.named import pandas_for
+        from trellis.apps.pages.named import pandas_for
 
         found = self._used(data, client)
         return pandas_for("tables").DataFrame(list(found.rows), columns=list(found.columns))
@@ -154,7 +154,7 @@ class Result(RunResult):
         return found.score
 
     def _used(self, data: Any, client: str | None) -> Predictions:
-        from apps.runs.using import predict
+        from trellis.apps.runs.using import predict
 
         if self.study == "gromov-wasserstein" and not isinstance(data, str | Path):
             from .graphs import client_graphs
@@ -172,9 +172,9 @@ class Result(RunResult):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows, all that comes from data escaped."""
-        from apps.common.recording import wording
-        from apps.pages.page import Badge, Heading, Notice, Table
-        from apps.pages.wording import duration, size
+        from trellis.apps.common.recording import wording
+        from trellis.apps.pages.page import Badge, Heading, Notice, Table
+        from trellis.apps.pages.wording import duration, size
 
         words = wording(self.study)
         kind = {"completed": "good", "failed": "bad"}.get(self.status, "")
@@ -225,7 +225,7 @@ def score_blocks(scores: Any) -> list[Block]:
     scores : None, or ``{"measures": [...], "main": name, "clients": [{"name", "count", "rows":
         {row: [numbers]}}], "mean": {row: [numbers]}}``
     """
-    from apps.pages.page import Table
+    from trellis.apps.pages.page import Table
 
     if not isinstance(scores, dict) or not scores.get("measures"):
         return []

@@ -9,15 +9,15 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError, config_class
-from apps.common.tables import given_in_memory
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError, config_class
+from trellis.apps.common.tables import given_in_memory
 
 from .clients import data_folder
 from .result import Result
 
 if TYPE_CHECKING:
-    from sim.faults import Fault
+    from trellis.sim.faults import Fault
 
 
 def run(
@@ -70,7 +70,7 @@ def run(
     workers : int
         Threads of the in-process engine; 0 runs clients one after the other.
     faults : mapping, optional
-        Simulated faults by the client's place, in-process engine only; see `sim.faults`.
+        Simulated faults by the client's place, in-process engine only; see `trellis.sim.faults`.
     **keywords
         More settings, in snake_case: ``local_steps`` is ``local-steps``, ``lambda_`` is ``lambda``.
 
@@ -92,7 +92,7 @@ def run(
     >>> result.status, [client["name"] for client in result.clients]
     ('completed', ['berlin', 'madrid', 'paris'])
     """
-    from apps.common.runner import run as run_study
+    from trellis.apps.common.runner import run as run_study
 
     wanted = merged_settings(study, settings, keywords)
     folder = None if out is None else Path(out).resolve()

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import apps
-from apps.common.results import write_atomically
-from apps.common.settings import ConfigError, StudyConfig, config_class
-from strategies.core.rules import FEWEST
+from trellis import apps
+from trellis.apps.common.results import write_atomically
+from trellis.apps.common.settings import ConfigError, StudyConfig, config_class
+from trellis.strategies.core.rules import FEWEST
 
 from .run import merged_settings
 
 if TYPE_CHECKING:
-    from apps.common.node import Node
+    from trellis.apps.common.node import Node
 
 _NAME = "ward"
 
@@ -105,7 +105,7 @@ def write_sample(study: str, config: StudyConfig, seed: int, folder: Path) -> Pa
     graphs = getattr(module, "GRAPH_FOLDERS", False)
     for place, name in enumerate(client_names(config.clients)):
         if graphs:
-            from apps.gromov_wasserstein.files.npz import write_graphs
+            from trellis.apps.gromov_wasserstein.files.npz import write_graphs
 
             own = module.client_graphs(config, seed, _node(name, place))
             write_graphs(folder / f"{name}.npz", own)
@@ -143,7 +143,7 @@ def client_names(count: int) -> list[str]:
 
 def assignment_of(study: str, config: StudyConfig, seed: int) -> dict[str, dict[str, int]] | None:
     """Return which server, and which cluster, every client belongs to; None without servers."""
-    from apps.common.assignment import dealt_server
+    from trellis.apps.common.assignment import dealt_server
 
     module = apps.study_module(study, "data")
     if not hasattr(module, "server_of"):
@@ -168,7 +168,7 @@ def _in_hand(study: str, config: StudyConfig, seed: int) -> Sample:
             own = module.client_graphs(config, seed, _node(name, place))
             found[name] = [_networkx(graph) for graph in own]
         else:
-            from apps.pages.named import pandas_for
+            from trellis.apps.pages.named import pandas_for
 
             columns, values = _table(module.synthetic_table(config, seed, place))
             found[name] = pandas_for("tables").DataFrame(values, columns=columns)
@@ -185,7 +185,7 @@ def _table(own: Any) -> tuple[list[str], Any]:
 
 
 def _networkx(graph: Any) -> Any:
-    from apps.pages.graphs import networkx_for
+    from trellis.apps.pages.graphs import networkx_for
 
     made = networkx_for("graphs").Graph(y=graph.label)
     for node, (label, row) in enumerate(zip(graph.node_labels, graph.features, strict=True)):
@@ -195,7 +195,7 @@ def _networkx(graph: Any) -> Any:
 
 
 def _node(name: str, place: int) -> Node:
-    from apps.common.node import Node
+    from trellis.apps.common.node import Node
 
     return Node(name, place, None, None, True)
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.secagg.graph import FEWEST, plan
-from privacy.secagg.protocol import Member, Policy
-from privacy.secagg.ring import Ring
-from privacy.secagg.server import ServerRound, Session
+from trellis.privacy.secagg.graph import FEWEST, plan
+from trellis.privacy.secagg.protocol import Member, Policy
+from trellis.privacy.secagg.ring import Ring
+from trellis.privacy.secagg.server import ServerRound, Session
 
 _NAME = "sum"
 _NO_PAYLOAD = bytes(32)  # hash of what the server sent along: nothing, the same for all

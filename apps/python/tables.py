@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.tables import DataError
+from trellis.apps.common.tables import DataError
 
 TARGET = "y"
 _NAMED = 8  # columns that an error lists

@@ -10,7 +10,7 @@ from .clients import data_folder
 from .run import merged_settings
 
 if TYPE_CHECKING:
-    from apps.tuning.outcome import Tuning
+    from trellis.apps.tuning.outcome import Tuning
 
 
 def tune(
@@ -40,7 +40,7 @@ def tune(
         Runs are kept there as they are made, and a second call goes on with them.
     **options
         ``splits``, ``seed``, ``by``, ``better``, ``search``, ``trials``, ``spend``, ``public``,
-        ``force`` and ``workers``; see `apps.tuning.tuner.tune` and
+        ``force`` and ``workers``; see `trellis.apps.tuning.tuner.tune` and
         docs/how-to/choosing-settings.md.
 
     Returns
@@ -58,7 +58,7 @@ def tune(
     >>> sorted(tuned.best)
     ['clients', 'nodes', 'rho']
     """
-    from apps.tuning.tuner import tune as choose
+    from trellis.apps.tuning.tuner import tune as choose
 
     folder = None if out is None else Path(out).resolve()
     with data_folder(study, data, assignment, folder) as files:

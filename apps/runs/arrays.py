@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
 
 Arrays = dict[str, NDArray[Any]]
 

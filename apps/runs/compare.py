@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import apps
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
-from apps.common.tables import given_in_memory
-from apps.pages.named import NamedGraph, pandas_for
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import given_in_memory
+from trellis.apps.pages.named import NamedGraph, pandas_for
 
 Cell = float | str | None
 
@@ -110,13 +110,13 @@ class Comparison:
 
     def html(self) -> str:
         """Return a page with all of it, which loads nothing from the network."""
-        from apps.runs.page import page
+        from trellis.apps.runs.page import page
 
         return page(self)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows, all that comes from data escaped."""
-        from apps.runs.page import tables
+        from trellis.apps.runs.page import tables
 
         return "\n".join(block.html() for block in tables(self))
 

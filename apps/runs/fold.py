@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from apps.common.results import Row
+from trellis.apps.common.results import Row
 
 _ADDED = {"clients", "failed", "links", "moved", "between-servers"}
 _ADDED_BEGIN = ("bytes", "messages")

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from apps import study_module
-from apps.common.files.run_folder import note_written
-from apps.common.results import RunResult, is_held
-from apps.common.settings import ConfigError
-from apps.pages.clients.chosen import listed
-from apps.pages.clients.once import sharing
-from apps.pages.graphs import file_stems, node_names, write_graph
-from apps.pages.named import NamedGraph, NamedGraphs, client_names
-from apps.pages.plots import save, two_colour_graph
+from trellis.apps import study_module
+from trellis.apps.common.files.run_folder import note_written
+from trellis.apps.common.results import RunResult, is_held
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.pages.clients.chosen import listed
+from trellis.apps.pages.clients.once import sharing
+from trellis.apps.pages.graphs import file_stems, node_names, write_graph
+from trellis.apps.pages.named import NamedGraph, NamedGraphs, client_names
+from trellis.apps.pages.plots import save, two_colour_graph
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

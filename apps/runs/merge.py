@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from apps.common.evaluation.scores import gather, numbers, tables_of
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
+from trellis.apps.common.evaluation.scores import gather, numbers, tables_of
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
 
 from .arrays import Part, client_order, disagreement, gathered_arrays, gathered_links
 from .fold import fold, fold_ledgers, fold_rounds

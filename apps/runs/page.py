@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.pages.named import NamedGraph
-from apps.pages.page import Block, FigureBlock, Gallery, Notice, Paragraph, Section, Table
-from apps.pages.plots import svg, two_colour_graph
-from apps.pages.templates import render
-from apps.pages.wording import Wording, counted, number
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.named import NamedGraph
+from trellis.apps.pages.page import Block, FigureBlock, Gallery, Notice, Paragraph, Section, Table
+from trellis.apps.pages.plots import svg, two_colour_graph
+from trellis.apps.pages.templates import render
+from trellis.apps.pages.wording import Wording, counted, number
 
 from .compare import Comparison, EdgeDifference, named_graphs
 
@@ -57,7 +57,7 @@ def _numbers(comparison: Comparison) -> list[Block]:
 
 def _words(comparison: Comparison) -> Wording:
     """Return what the study calls its numbers; the usual words where there are several studies."""
-    from apps.common.recording import wording
+    from trellis.apps.common.recording import wording
 
     studies = {result.study for result in comparison.results}
     return wording(studies.pop()) if len(studies) == 1 else Wording()

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps import study_module
-from apps.common.evaluation.model_file import MODEL_FILE, model_about
-from apps.common.private.using import Predictions
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
+from trellis.apps import study_module
+from trellis.apps.common.evaluation.model_file import MODEL_FILE, model_about
+from trellis.apps.common.private.using import Predictions
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
 
 
 @dataclass(frozen=True)

@@ -30,17 +30,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.seeds import generator
-from apps.common.servers import build_topology
-from apps.common.settings import ConfigError
-from privacy.accounting.sampled import spent
-from privacy.audit import Finding, audit
-from privacy.audit_sums import audit_sum
-from privacy.mechanisms.laplace import laplace_noise
-from privacy.mechanisms.shares import Share, Together, simulated_sum_noise
-from privacy.secagg.graph import expected_noisers
-from strategies.server_graph.exchange import neighbours as near
-from strategies.server_graph.exchange import servers
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.servers import build_topology
+from trellis.apps.common.settings import ConfigError
+from trellis.privacy.accounting.sampled import spent
+from trellis.privacy.audit import Finding, audit
+from trellis.privacy.audit_sums import audit_sum
+from trellis.privacy.mechanisms.laplace import laplace_noise
+from trellis.privacy.mechanisms.shares import Share, Together, simulated_sum_noise
+from trellis.privacy.secagg.graph import expected_noisers
+from trellis.strategies.server_graph.exchange import neighbours as near
+from trellis.strategies.server_graph.exchange import servers
 
 from .build import releases_in
 from .config import ServerGraphConfig

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from apps.common.seeds import generator
-from apps.common.servers import build_topology
-from apps.common.settings import ConfigError
-from apps.network.place import bridges
-from privacy.accounting.sampled import spent_by
-from strategies.network.place import Place
-from strategies.server_graph.exchange import Noise, servers
-from strategies.server_graph.failures import Outage, alive, parse_failures
-from strategies.server_graph.strategy import ServerGraph, ServerPlan
-from strategies.server_graph.sums import NoisySums, SumPlan
-from strategies.topology.graph import Topology
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.servers import build_topology
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.network.place import bridges
+from trellis.privacy.accounting.sampled import spent_by
+from trellis.strategies.network.place import Place
+from trellis.strategies.server_graph.exchange import Noise, servers
+from trellis.strategies.server_graph.failures import Outage, alive, parse_failures
+from trellis.strategies.server_graph.strategy import ServerGraph, ServerPlan
+from trellis.strategies.server_graph.sums import NoisySums, SumPlan
+from trellis.strategies.topology.graph import Topology
 
 from .config import ServerGraphConfig
 from .private import Terms, digest
 from .spending import paper_epsilon, settled, sound_epsilon
 
 if TYPE_CHECKING:
-    from strategies.core.secure import SecureSum
-    from strategies.server_graph.lone import LonePost
+    from trellis.strategies.core.secure import SecureSum
+    from trellis.strategies.server_graph.lone import LonePost
 
 
 def build_strategy(
@@ -51,7 +51,7 @@ def build_strategy(
     graph = build_topology(config, seed, config.weights)
     post = None
     if place is not None:
-        from strategies.server_graph.lone import LonePost
+        from trellis.strategies.server_graph.lone import LonePost
 
         _permit_alone(config, place)
         post = LonePost(bridges(graph, place))
@@ -81,7 +81,7 @@ def build_strategy(
 
 def _secure_sum(**settings: Any) -> SecureSum:
     """Return what adds masked models up. Late: runs without masks do without its modules."""
-    from strategies.core.secure import SecureSum
+    from trellis.strategies.core.secure import SecureSum
 
     return SecureSum(**settings)
 

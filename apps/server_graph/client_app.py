@@ -35,22 +35,22 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.common.enrolment import enrolment, introduction
-from apps.common.evaluation.holding import held_out_rows
-from apps.common.memory import Memory
-from apps.common.node import Node
-from apps.common.own_data import units
-from apps.common.own_data.scaling import is_apart
-from apps.common.own_data.sent import SampledClient
-from apps.common.private.noisy_sum import noisy
-from apps.common.private.once import tell_once
-from apps.common.private.personal import Personal, personal
-from apps.common.seeds import generator
-from privacy.accounting.budget import Policy, PrivacyRefused
-from privacy.mechanisms.shares import Together
-from privacy.secagg.client import Summands, register
-from strategies.core import wire
-from strategies.core.robust import clipped
+from trellis.apps.common.enrolment import enrolment, introduction
+from trellis.apps.common.evaluation.holding import held_out_rows
+from trellis.apps.common.memory import Memory
+from trellis.apps.common.node import Node
+from trellis.apps.common.own_data import units
+from trellis.apps.common.own_data.scaling import is_apart
+from trellis.apps.common.own_data.sent import SampledClient
+from trellis.apps.common.private.noisy_sum import noisy
+from trellis.apps.common.private.once import tell_once
+from trellis.apps.common.private.personal import Personal, personal
+from trellis.apps.common.seeds import generator
+from trellis.privacy.accounting.budget import Policy, PrivacyRefused
+from trellis.privacy.mechanisms.shares import Together
+from trellis.privacy.secagg.client import Summands, register
+from trellis.strategies.core import wire
+from trellis.strategies.core.robust import clipped
 
 from .config import ServerGraphConfig
 from .data import Samples, client_table, server_of
@@ -69,7 +69,7 @@ from .problem import draw_batches, local_steps, takes_all
 from .spending import settled
 
 if TYPE_CHECKING:
-    from apps.common.evaluation.measures import Scores
+    from trellis.apps.common.evaluation.measures import Scores
 
 app = ClientApp()
 
@@ -229,7 +229,7 @@ def _enough(deviation: float, needed: float) -> float:
 def own_model(message: Message, context: Context) -> Personal:
     """Return what this client is left with: a model of its own, or its server's."""
     # Late: no other message needs these.
-    from apps.common.evaluation.measures import THIS
+    from trellis.apps.common.evaluation.measures import THIS
 
     from .owner.personal import personal_model
     from .owner.result import (

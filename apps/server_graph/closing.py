@@ -9,13 +9,13 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
-from strategies.core import wire
-from strategies.core.closing.deliver import deliver
-from strategies.core.enrolment import StudyError
-from strategies.core.sums import noise_in
-from strategies.server_graph.strategy import ServerGraph
-from strategies.server_graph.sums import NoisySums
+from trellis.apps.common.results import RunResult
+from trellis.strategies.core import wire
+from trellis.strategies.core.closing.deliver import deliver
+from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.core.sums import noise_in
+from trellis.strategies.server_graph.strategy import ServerGraph
+from trellis.strategies.server_graph.sums import NoisySums
 
 from .config import ServerGraphConfig
 from .private import Terms

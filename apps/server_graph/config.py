@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from apps.common.own_data.scaling import StandardisedConfig
-from apps.common.settings import AUTO, ConfigError, Scalar
-from strategies.core.rules import FEWEST
-from strategies.topology.rules import check_rule
+from trellis.apps.common.own_data.scaling import StandardisedConfig
+from trellis.apps.common.settings import AUTO, ConfigError, Scalar
+from trellis.strategies.core.rules import FEWEST
+from trellis.strategies.topology.rules import check_rule
 
 NOISY_METHODS = ("hybrid", "iid", "masked")
 LOSSES = ("logistic", "least-squares")

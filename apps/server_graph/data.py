@@ -30,17 +30,17 @@ import numpy as np
 from flwr.app import Context
 from numpy.typing import NDArray
 
-from apps.common.assignment import dealt_server, given_number
-from apps.common.node import Node
-from apps.common.own_data.scaling import Scaling
-from apps.common.seeds import generator
-from apps.common.tables import DataError, numbered, read_table, read_tolerantly
+from trellis.apps.common.assignment import dealt_server, given_number
+from trellis.apps.common.node import Node
+from trellis.apps.common.own_data.scaling import Scaling
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import DataError, numbered, read_table, read_tolerantly
 
 from .config import ServerGraphConfig
 from .losses import Logistic, Loss, labels_by_sign, loss_by_name
 
 if TYPE_CHECKING:
-    from strategies.core.enrolment import Client
+    from trellis.strategies.core.enrolment import Client
 
 # What is said here stays on the device.
 log = logging.getLogger("trellis.device")

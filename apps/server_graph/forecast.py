@@ -22,9 +22,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from privacy.numerics import brentq
-from privacy.secagg.graph import expected_noisers
-from strategies.core.base import Client
+from trellis.privacy.numerics import brentq
+from trellis.privacy.secagg.graph import expected_noisers
+from trellis.strategies.core.base import Client
 
 from .config import ServerGraphConfig
 from .private import Terms

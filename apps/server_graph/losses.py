@@ -30,9 +30,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.settings import ConfigError, class_by_name
-from apps.common.tables import DataError
-from privacy.numerics import expit
+from trellis.apps.common.settings import ConfigError, class_by_name
+from trellis.apps.common.tables import DataError
+from trellis.privacy.numerics import expit
 
 Array = NDArray[np.float64]
 
@@ -212,7 +212,7 @@ def loss_by_name(name: str) -> Loss:
     if missing:
         raise ConfigError(
             f"loss={name!r}: {found.__name__} lacks {', '.join(missing)}; a loss needs "
-            f"{', '.join(METHODS)} (see apps.server_graph.losses.Loss)"
+            f"{', '.join(METHODS)} (see trellis.apps.server_graph.losses.Loss)"
         )
     try:
         made: Loss = found()

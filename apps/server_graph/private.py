@@ -35,7 +35,7 @@ terms between 0 and 1, of sensitivity 1, for which a tenth of the budget (in zer
 terms) is kept.
 
 **The common scale** of features (``standardise``) is another noisy sum before the first round, of
-counts by octave (`apps.common.own_data.units`), for which as much is kept.
+counts by octave (`trellis.apps.common.own_data.units`), for which as much is kept.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.accounting.sampled import ratio_for, spent_by
-from privacy.accounting.zcdp import zcdp_rho
-from privacy.numerics import brentq
+from trellis.privacy.accounting.sampled import ratio_for, spent_by
+from trellis.privacy.accounting.zcdp import zcdp_rho
+from trellis.privacy.numerics import brentq
 
 from .config import ServerGraphConfig
 from .losses import Loss

@@ -61,12 +61,12 @@ whether it is simulated, the number of its samples, the names of its features, a
 of these is noised; the number of samples is public. With ``standardise`` and neither noise nor
 masks it tells the count, means and squared deviations of the client's columns as well.
 
-``masked`` claims no epsilon: see `privacy.servers.masks` for who learns what.
+``masked`` claims no epsilon: see `trellis.privacy.servers.masks` for who learns what.
 """
 
 from __future__ import annotations
 
-from apps.common.own_data.scaling import told_at_enrolment
+from trellis.apps.common.own_data.scaling import told_at_enrolment
 
 from .config import ServerGraphConfig
 from .spending import paper_epsilon, settled, sound_epsilon

@@ -12,15 +12,15 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from apps.common.own_data.standardising import standardise, tell
-from apps.common.recording import StudyRun
-from apps.common.results import RunResult
-from apps.common.seeds import generator
-from strategies.core.base import Client
-from strategies.core.checkpoint import Checkpoint
-from strategies.server_graph.noise import ServerNoise
-from strategies.server_graph.strategy import ServerGraph
-from strategies.server_graph.sums import NoisySums
+from trellis.apps.common.own_data.standardising import standardise, tell
+from trellis.apps.common.recording import StudyRun
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.seeds import generator
+from trellis.strategies.core.base import Client
+from trellis.strategies.core.checkpoint import Checkpoint
+from trellis.strategies.server_graph.noise import ServerNoise
+from trellis.strategies.server_graph.strategy import ServerGraph
+from trellis.strategies.server_graph.sums import NoisySums
 
 from .build import build_strategy, deviation, releases_in
 from .closing import close, deliver_models

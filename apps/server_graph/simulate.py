@@ -18,18 +18,18 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.evaluation.holding import drawn_rows
-from apps.common.seeds import generator
-from apps.common.settings import ConfigError
-from privacy.mechanisms.shares import Share, Together, simulated_sum_noise
-from privacy.secagg.graph import expected_noisers
-from strategies.core.base import Client, RoundPlan, Row
-from strategies.core.robust import Robust, clipped_rows
-from strategies.server_graph.exchange import servers
-from strategies.server_graph.post import Post
-from strategies.server_graph.strategy import ServerGraph
-from strategies.server_graph.sums import NoisySums
-from strategies.topology.graph import Topology
+from trellis.apps.common.evaluation.holding import drawn_rows
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import ConfigError
+from trellis.privacy.mechanisms.shares import Share, Together, simulated_sum_noise
+from trellis.privacy.secagg.graph import expected_noisers
+from trellis.strategies.core.base import Client, RoundPlan, Row
+from trellis.strategies.core.robust import Robust, clipped_rows
+from trellis.strategies.server_graph.exchange import servers
+from trellis.strategies.server_graph.post import Post
+from trellis.strategies.server_graph.strategy import ServerGraph
+from trellis.strategies.server_graph.sums import NoisySums
+from trellis.strategies.topology.graph import Topology
 
 from .build import build_strategy, deviation
 from .config import LOSSES, ServerGraphConfig

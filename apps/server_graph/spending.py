@@ -14,8 +14,8 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from apps.common.settings import ConfigError
-from privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
+from trellis.apps.common.settings import ConfigError
+from trellis.privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
 
 from .config import DEFAULT_SIGMA, ServerGraphConfig
 

@@ -5,7 +5,7 @@
 with w = (U, a, v, c) flattened: U : (H, d), a : (H,), v : (H,), c : one number, so
 M = H d + 2 H + 1. H = 8. Use it with
 
-    trellis run server-graph --set loss=apps.server_graph.torch_loss.SmallMlp
+    trellis run server-graph --set loss=trellis.apps.server_graph.torch_loss.SmallMlp
 
 All is in float64 on the CPU and repeats exactly. What is clipped is the gradient of one sample, so
 every sample has its own, all at once, by ``torch.func.vmap`` of ``torch.func.grad``. For a network
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.install import GNN
+from trellis.privacy.install import GNN
 
 from .losses import checked_labels
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.core.base import Client
-from strategies.server_graph.strategy import ServerGraph
+from trellis.strategies.core.base import Client
+from trellis.strategies.server_graph.strategy import ServerGraph
 
 from .config import LOSSES, ServerGraphConfig
 from .data import synthetic_table

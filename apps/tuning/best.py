@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from apps.common.results import write_atomically
+from trellis.apps.common.results import write_atomically
 
 from .outcome import Tuning, cost_in_words, in_words
 

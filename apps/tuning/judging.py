@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from apps.common.evaluation.scores import Judged, judged, key_of
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
+from trellis.apps.common.evaluation.scores import Judged, judged, key_of
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
 
 # Which way headline numbers of the studies are better, by their whole name or their last word.
 _LOWER = ("objective", "re", "msd", "nmsd", "servers", "loss", "gap", "disagreement", "fpr", "ebic")
@@ -80,7 +80,7 @@ def _first(lower: bool | None, known: bool) -> bool:
 
 
 def _direction(study: str, name: str) -> bool:
-    from apps.common.recording import wording
+    from trellis.apps.common.recording import wording
 
     words = wording(study)
     last = name.rpartition("-")[2]

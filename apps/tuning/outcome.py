@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apps.common.settings import ConfigError
+from trellis.apps.common.settings import ConfigError
 
 from . import privacy
 from .plan import Plan
@@ -177,7 +177,7 @@ def _known(number: float) -> float | None:
 
 def in_words(tuning: Tuning) -> list[str]:
     """Return what was found, a sentence a line, for the terminal, the page and ``best.toml``."""
-    from apps.pages.wording import counted, number
+    from trellis.apps.pages.wording import counted, number
 
     plan, best = tuning.plan, tuning.best_trial
     better = "less is better" if tuning.lower else "more is better"
@@ -254,7 +254,7 @@ def cost_in_words(tuning: Tuning) -> list[str]:
 
 
 def _with_error(mean: float, error: float) -> str:
-    from apps.pages.wording import number
+    from trellis.apps.pages.wording import number
 
     known = f" (standard error {number(error)})" if math.isfinite(error) else ""
     return f"{number(mean)}{known}"

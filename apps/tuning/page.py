@@ -6,11 +6,20 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from apps.common.results import write_atomically
-from apps.pages.figure import svg
-from apps.pages.page import Badge, Block, Code, FigureBlock, Notice, Paragraph, Section, Table
-from apps.pages.templates import render
-from apps.pages.wording import counted, duration
+from trellis.apps.common.results import write_atomically
+from trellis.apps.pages.figure import svg
+from trellis.apps.pages.page import (
+    Badge,
+    Block,
+    Code,
+    FigureBlock,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+)
+from trellis.apps.pages.templates import render
+from trellis.apps.pages.wording import counted, duration
 
 from .outcome import AS_GOOD, BEST, Tuning, cost_in_words, in_words
 from .picture import draw, worst_drawn

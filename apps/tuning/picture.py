@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from apps.pages.curves import label_short_span, log_axis
-from apps.pages.figure import INK, PALETTE, QUIET, plain, save, short, style
+from trellis.apps.pages.curves import label_short_span, log_axis
+from trellis.apps.pages.figure import INK, PALETTE, QUIET, plain, save, short, style
 
 from .outcome import Tuning, unique
 from .trials import Trial

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from apps.common.settings import AUTO_WORD, ConfigError, Scalar, config_class
+from trellis.apps.common.settings import AUTO_WORD, ConfigError, Scalar, config_class
 
 from . import privacy
 from .judging import CRITERIA
@@ -33,7 +33,7 @@ class Plan:
     spaces : what the tuned settings may be
     data : the folder with the clients' files; None is the study's synthetic data
     seeds : one a split
-    by, lower : see `apps.tuning.judging.judge`
+    by, lower : see `trellis.apps.tuning.judging.judge`
     search, count : ``grid``, or ``optuna`` with so many settings
     default : the tuned settings as they were: given, or the study's own
     candidates : the whole grid and the default, first of all; those that the study refuses with
@@ -96,7 +96,7 @@ class Plan:
 
     def refused(self, values: Values) -> str:
         """Return why the study does not take these settings together; nothing where it does."""
-        from apps.common.runner import make_run_config
+        from trellis.apps.common.runner import make_run_config
 
         try:
             run_config = make_run_config(self.study, self.settings(values), data=self.data)
@@ -252,7 +252,7 @@ def _with_budget(plan: Plan, spend: float | None) -> Plan:
         raise ConfigError(f"--spend {spend:g}: {why}; leave it out")
     if not at_stake:
         return plan
-    from apps.common.runner import make_run_config
+    from trellis.apps.common.runner import make_run_config
 
     config = config_class(plan.study)
     tried = [trial.values for trial in plan.candidates if not trial.refused]

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apps.common.settings import ConfigError, Scalar, StudyConfig, config_class
+from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig, config_class
 
 from .runs import Found, Releases
 
@@ -88,7 +88,7 @@ class Share:
         RuntimeError
             For the first such client.
         """
-        from privacy.accounting.totals import total_epsilon, total_rho
+        from trellis.privacy.accounting.totals import total_epsilon, total_rho
 
         if found.told > self.epsilon * (1.0 + _ROUNDING):
             raise RuntimeError(
@@ -124,7 +124,7 @@ def share(
     """Return what each of ``runs`` runs may spend, so that all spend ``total`` at most."""
     if not (total > 0.0 and math.isfinite(total)):
         raise ConfigError(f"--spend {total:g}: the budget of all runs must be > 0")
-    from privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
+    from trellis.privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
 
     config = config_class(study)
     if all(adds_up(config.from_settings(each)) for each in settings):
@@ -147,7 +147,7 @@ def refusal(study: str, runs: int, epsilon: float, delta: float, adding: bool) -
 
 def composed(runs: int, epsilon: float, delta: float) -> float:
     """Return what runs of ``epsilon`` each spend together where they add up by zCDP."""
-    from privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
+    from trellis.privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
 
     return min(zcdp_epsilon(runs * zcdp_rho(epsilon, delta), delta), runs * epsilon)
 
@@ -158,7 +158,7 @@ def spent_by_all(found: Iterable[Found], delta: float, part: Share | None = None
     ``part`` is what a run may spend: runs of which it is not known count with all of it. Without
     one, the deltas of ledgers that name no releases add up beside ``delta``.
     """
-    from privacy.accounting.totals import total_epsilon
+    from trellis.privacy.accounting.totals import total_epsilon
 
     found = list(found)
     runs = [one.spent for one in found if one.spent]
@@ -190,15 +190,15 @@ def spent_by_all(found: Iterable[Found], delta: float, part: Share | None = None
 
 def _of_rho(rho: float, delta: float) -> Any:
     """Return a release that is ``rho``-zCDP."""
-    from privacy.accounting.events import PrivacyEvent
-    from privacy.accounting.zcdp import zcdp_epsilon
+    from trellis.privacy.accounting.events import PrivacyEvent
+    from trellis.privacy.accounting.zcdp import zcdp_epsilon
 
     epsilon, sigma = zcdp_epsilon(rho, delta), 1.0 / math.sqrt(2.0 * rho)
     return PrivacyEvent("run", "", 0, epsilon, delta, sigma, 1.0, "summed-gaussian")
 
 
 def _events(releases: Releases) -> list[Any]:
-    from privacy.accounting.events import PrivacyEvent
+    from trellis.privacy.accounting.events import PrivacyEvent
 
     return [
         PrivacyEvent.from_record({"name": "run", "what": "", "round": 0, **record})

@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from apps.common.results import FolderLock, write_atomically
-from apps.common.settings import ConfigError, Scalar
+from trellis.apps.common.results import FolderLock, write_atomically
+from trellis.apps.common.settings import ConfigError, Scalar
 
 from .runs import Found, Run
 
@@ -29,7 +29,7 @@ class Record:
     Parameters
     ----------
     folder : where to keep them; None keeps them in memory only
-    arguments : what was asked, see `apps.tuning.plan.Plan.arguments`
+    arguments : what was asked, see `trellis.apps.tuning.plan.Plan.arguments`
     force : whether a tuning with other arguments in the folder may be replaced
 
     Raises

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.common.settings import Scalar
-from apps.common.threads import one_blas_thread
-from privacy.accounting.series import releases
+from trellis.apps.common.settings import Scalar
+from trellis.apps.common.threads import one_blas_thread
+from trellis.privacy.accounting.series import releases
 
 from .judging import NoMeasure, judge
 
@@ -48,7 +48,7 @@ class Found:
 
     Attributes
     ----------
-    value, measure, lower, alone, scored : see `apps.tuning.judging.Verdict`
+    value, measure, lower, alone, scored : see `trellis.apps.tuning.judging.Verdict`
     seconds : how long it took
     spent : clients' names and what each of them released, where noise protects them
     told : the epsilon that a ledger tells which names no releases: that of noise between servers
@@ -75,7 +75,7 @@ class Found:
 
 def evaluate(run: Run) -> Found:
     """Make one run in this process, with one BLAS thread, and judge it; errors are its result."""
-    from apps.common.runner import run as run_study
+    from trellis.apps.common.runner import run as run_study
 
     log = logging.getLogger("trellis")
     level = log.level

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from apps.common.settings import Scalar
-from privacy.install import TUNE
+from trellis.apps.common.settings import Scalar
+from trellis.privacy.install import TUNE
 
 from .plan import Plan
 from .space import Space

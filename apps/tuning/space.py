@@ -19,7 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.settings import AUTO, AUTO_WORD, ConfigError, Scalar, StudyConfig, config_class
+from trellis.apps.common.settings import (
+    AUTO,
+    AUTO_WORD,
+    ConfigError,
+    Scalar,
+    StudyConfig,
+    config_class,
+)
 
 POINTS = 5  # of a range in a grid, where nobody says how many
 _DIGITS = 4  # significant ones of a point between the ends

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from apps.pages.wording import duration, number
+from trellis.apps.pages.wording import duration, number
 
 from .outcome import BEST, DEFAULT, Tuning, cost_in_words, in_words
 

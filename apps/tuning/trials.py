@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from apps.common.settings import Scalar
+from trellis.apps.common.settings import Scalar
 
 from .runs import Found
 

@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from apps.common.results import metrics_csv, write_atomically
-from apps.common.settings import ConfigError
-from strategies.core.jobs import how_many_at_once, side_by_side
+from trellis.apps.common.results import metrics_csv, write_atomically
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.core.jobs import how_many_at_once, side_by_side
 
 from .outcome import Tuning
 from .plan import Plan, make_plan

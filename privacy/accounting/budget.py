@@ -29,10 +29,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from privacy.device import log
-from privacy.device.codes import PrivacyRefused
-from privacy.device.policy import Policy
-from privacy.device.state import (
+from trellis.privacy.device import log
+from trellis.privacy.device.codes import PrivacyRefused
+from trellis.privacy.device.policy import Policy
+from trellis.privacy.device.state import (
     LEDGER,
     LEDGER_VERSION,
     SECRET,

@@ -45,7 +45,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.numerics import brentq, gammaln, log_sum_exp
+from trellis.privacy.numerics import brentq, gammaln, log_sum_exp
 
 from .zcdp import zcdp_epsilon, zcdp_rho
 

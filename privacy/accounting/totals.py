@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from privacy.install import LAPTOP
-from privacy.mechanisms.gaussian import gaussian_epsilon
+from trellis.privacy.install import LAPTOP
+from trellis.privacy.mechanisms.gaussian import gaussian_epsilon
 
 from .events import GAUSSIAN, PURE, PrivacyEvent
 from .sampled import spent_by

@@ -8,7 +8,7 @@ Adversary: anyone who sees every release and knows everything but the one record
 including which rounds a client took part in: no credit is given for being sampled. Neighbours: the
 caller's to state, since they fix the sensitivity; in [G] one sample of a client's replaced. Not
 covered: a sensitivity that is assumed and not enforced (ridge gradients have no bound without
-clipping), and the gaps of floating-point noise (`privacy.mechanisms.discrete` has none).
+clipping), and the gaps of floating-point noise (`trellis.privacy.mechanisms.discrete` has none).
 
 Releases that are *all* Gaussian and continuous are together one Gaussian release with sensitivity /
 sigma = sqrt(2 rho): `privacy.mechanisms.gaussian.gaussian_epsilon(1, delta, sqrt(2 rho))` is exact
@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from privacy.numerics import brentq
+from trellis.privacy.numerics import brentq
 
 
 def gaussian_rho(sigma: float, sensitivity: float) -> float:

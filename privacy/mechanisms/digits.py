@@ -12,7 +12,7 @@ The two do not make the same draws of the same bytes. What a device draws from i
 be the same after every restart, so it stays with `discrete`; this is for noise that is fresh every
 time, as in a study that releases something every round: 60 draws in a quarter of a millisecond.
 
-Adversary, neighbours and what is not covered: see `privacy.mechanisms.discrete`.
+Adversary, neighbours and what is not covered: see `trellis.privacy.mechanisms.discrete`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.mechanisms.discrete import Booleans, ByteSource, Integers, below, rational, words
+from trellis.privacy.mechanisms.discrete import (
+    Booleans,
+    ByteSource,
+    Integers,
+    below,
+    rational,
+    words,
+)
 
 Array = NDArray[np.float64]
 

@@ -37,7 +37,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.accounting.zcdp import gaussian_rho, zcdp_rho
+from trellis.privacy.accounting.zcdp import gaussian_rho, zcdp_rho
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]

@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from privacy.numerics import brentq, log_ndtr, ndtr
+from trellis.privacy.numerics import brentq, log_ndtr, ndtr
 
 
 def gaussian_delta(sigma: float, epsilon: float, sensitivity: float) -> float:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.components import matrix_components
+from trellis.privacy.components import matrix_components
 
 Matrix = NDArray[np.float64]
 

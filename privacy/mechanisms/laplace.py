@@ -10,7 +10,7 @@ differs. Neighbours: the caller's to state, since the relation fixes the sensiti
 project always the replacement of one record, the number of records being public. One release;
 several add up. Not covered: an l2 bound used as if it were l1 (in dimension M it understates
 epsilon by up to sqrt(M), see `l1_from_l2`), and the gaps of floating-point noise, which can give
-the statistic away [M]_: where that matters use `privacy.mechanisms.discrete`.
+the statistic away [M]_: where that matters use `trellis.privacy.mechanisms.discrete`.
 
 .. [DR] C. Dwork, A. Roth, The algorithmic foundations of differential privacy, 2014, Theorem 3.6.
 .. [M] I. Mironov, On significance of the least significant bits for differential privacy, CCS 2012.

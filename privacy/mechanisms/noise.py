@@ -24,8 +24,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
-from privacy.device.state import SECRET, begin
-from privacy.device.state import SECRET_BYTES as _SECRET_BYTES
+from trellis.privacy.device.state import SECRET, begin
+from trellis.privacy.device.state import SECRET_BYTES as _SECRET_BYTES
 
 
 class NoiseSource(Protocol):

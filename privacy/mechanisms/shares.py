@@ -21,7 +21,7 @@ Noise of the others that comes on top is excess: sqrt(n / m) times what the clai
 
 Adversary: whoever sees y, knows all inputs but one record, and the noise of all but m clients.
 Neighbours: the caller's, who states D. Not covered: that m clients are honest and stay in the sum
-(`privacy.secagg.protocol` is for that), and what is computed in floats before the rounding.
+(`trellis.privacy.secagg.protocol` is for that), and what is computed in floats before the rounding.
 
 .. [KLS] P. Kairouz, Z. Liu, T. Steinke, The distributed discrete Gaussian mechanism for federated
    learning with secure aggregation, ICML 2021.
@@ -36,8 +36,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.mechanisms.digits import quick_discrete_gaussian
-from privacy.mechanisms.discrete import ByteSource, Integers
+from trellis.privacy.mechanisms.digits import quick_discrete_gaussian
+from trellis.privacy.mechanisms.discrete import ByteSource, Integers
 
 LEAST_STEPS = 4
 # Grid steps in a width; beyond, noise would come near the end of 64-bit words.

@@ -27,8 +27,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from privacy.secagg.errors import BadMessage
-from privacy.secagg.keys import KEY_BYTES, Scope, public_key
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.privacy.secagg.keys import KEY_BYTES, Scope, public_key
 
 from .identity import Greeting
 

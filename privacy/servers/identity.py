@@ -25,9 +25,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 
-from privacy.secagg.errors import BadMessage
-from privacy.secagg.keys import KEY_BYTES, Scope
-from privacy.secagg.signing import (
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.privacy.secagg.keys import KEY_BYTES, Scope
+from trellis.privacy.secagg.signing import (
     PrivateKey,
     PublicKey,
     TrustedKeys,

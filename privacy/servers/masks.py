@@ -39,10 +39,10 @@ import numpy as np
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from privacy.secagg.errors import BadMessage, Refused
-from privacy.secagg.keys import KEY_BYTES, Agreement, Scope, public_key
-from privacy.secagg.masks import SEED_BYTES, Masker
-from privacy.secagg.ring import Reals, Ring, Words
+from trellis.privacy.secagg.errors import BadMessage, Refused
+from trellis.privacy.secagg.keys import KEY_BYTES, Agreement, Scope, public_key
+from trellis.privacy.secagg.masks import SEED_BYTES, Masker
+from trellis.privacy.secagg.ring import Reals, Ring, Words
 
 # 99 senders are off by at most 99 * 2^-47 < 7.1e-13; one bit less would exceed 1e-12, one more
 # would not hold 99 terms of 1e3 below 2^63.

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.flwr_command import connection_toml
-from sim.run_config import Scalar
+from trellis.sim.flwr_command import connection_toml
+from trellis.sim.run_config import Scalar
 
 from . import scripts, texts
 from .certificates import (

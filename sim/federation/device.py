@@ -26,9 +26,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sim.processes import free_port
-from sim.reach import split_address
-from sim.run_config import Scalar, toml
+from trellis.sim.processes import free_port
+from trellis.sim.reach import split_address
+from trellis.sim.run_config import Scalar, toml
 
 from .folder import FederationError
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.run_config import Scalar, toml
+from trellis.sim.run_config import Scalar, toml
 
 DESCRIPTION = "federation.toml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -40,7 +40,7 @@ class Federation:
     port : of the SuperLink
     tls : whether with TLS and authenticated devices
     guests : nodes that connect to this SuperLink and whose folders are elsewhere, as the bridges of
-        neighbours in a graph of servers (`sim.federation.graph`)
+        neighbours in a graph of servers (`trellis.sim.federation.graph`)
     visitors : devices of other servers that may come while their own is gone; the SuperLink knows
         their keys, and does not miss them
     """

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from sim.processes import HAS_PROC, descendants, flower_environment, marked, stop_all
-from sim.reach import Reach
-from sim.supernode import SUPERVISOR
+from trellis.sim.processes import HAS_PROC, descendants, flower_environment, marked, stop_all
+from trellis.sim.reach import Reach
+from trellis.sim.supernode import SUPERVISOR
 
 from .device import Device
 from .folder import FederationError
@@ -59,7 +59,7 @@ class SuperNode:
         name, _, value = self._mark.partition("=")
         environment = flower_environment(device.home)
         environment |= {name: value, SUPERVISOR: str(os.getpid())}
-        command = [sys.executable, "-m", "sim.supernode", *device.arguments()]
+        command = [sys.executable, "-m", "trellis.sim.supernode", *device.arguments()]
         self._process = subprocess.Popen(command, env=environment)
 
     def poll(self) -> int | None:

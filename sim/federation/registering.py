@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sim.flwr_command import CONNECTION, FlwrCommand
+from trellis.sim.flwr_command import CONNECTION, FlwrCommand
 
 from .folder import Federation
 

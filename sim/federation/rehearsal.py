@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sim.flwr_command import FlwrCommand, connection_toml, plain, tail
-from sim.processes import (
+from trellis.sim.flwr_command import FlwrCommand, connection_toml, plain, tail
+from trellis.sim.processes import (
     HAS_PROC,
     MARK,
     descendants,
@@ -30,7 +30,7 @@ from sim.processes import (
     stop_all,
     uninterrupted,
 )
-from sim.reach import reach
+from trellis.sim.reach import reach
 
 from .folder import Federation, FederationError
 from .registering import read_record, register, write_record

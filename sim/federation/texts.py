@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sim.run_config import Scalar, toml
+from trellis.sim.run_config import Scalar, toml
 
 from .folder import Federation
 

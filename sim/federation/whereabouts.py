@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sim.reach import Reach
+from trellis.sim.reach import Reach
 
 STEADY = 5.0  # seconds for which the own SuperLink must answer again, twice at least
 AGAIN = 15.0  # seconds until a SuperLink that ended the device's SuperNode is tried again

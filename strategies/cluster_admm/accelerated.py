@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.core.anderson import Anderson
-from strategies.core.base import Row
+from trellis.strategies.core.anderson import Anderson
+from trellis.strategies.core.base import Row
 
 from .strategy import ClusterAdmm, Vector, relative
 

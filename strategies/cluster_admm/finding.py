@@ -37,9 +37,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.base import Client, Row
-from strategies.core.exchange import exchange
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client, Row
+from trellis.strategies.core.exchange import exchange
 
 from .search import best_split, directions, fitting, probes, quadratics
 from .strategy import ClusterAdmm, placed

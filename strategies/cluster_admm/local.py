@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
-from strategies.core import wire
-from strategies.core.base import Client, Row
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client, Row
 
 from .strategy import ClusterAdmm, Vector
 

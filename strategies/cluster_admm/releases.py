@@ -18,7 +18,7 @@ treats clusters as strangers; a small b learns what they share with the noise of
 Q, and how they differ with more. The first release has b^2 = 1/2, later ones what is expected to
 serve best by the prior that was found.
 
-Totals hold sums over clients, as `apps.cluster_admm.private.moments` makes them: ``cross``
+Totals hold sums over clients, as `trellis.apps.cluster_admm.private.moments` makes them: ``cross``
 (Q + 1, d) is sqrt(2) sum t u, the shared slot last, ``power`` (1,) sum t^2, ``square``
 (d (d + 1) / 2,) the upper triangle of sum u u', off the diagonal times sqrt(2). ``sigma`` is the
 deviation of the noise in each of them.
@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.numerics import brentq, erf, normal_density
+from trellis.privacy.numerics import brentq, erf, normal_density
 
 from .posterior import Posterior, Spectrum, expected_doubt, observed, posterior, spectrum
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.numerics import linear_sum_assignment
+from trellis.privacy.numerics import linear_sum_assignment
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]

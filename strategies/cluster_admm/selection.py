@@ -31,7 +31,7 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.core.base import Client, Row, StudyError
+from trellis.strategies.core.base import Client, Row, StudyError
 
 from .finding import ClusterFinding
 

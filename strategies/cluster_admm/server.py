@@ -39,8 +39,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.network.mailbox import BadLetter, Letter
+from trellis.strategies.core import wire
+from trellis.strategies.network.mailbox import BadLetter, Letter
 
 from .mixing import (
     Array,

@@ -32,18 +32,18 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.base import Client, Row, StudyError, StudyStrategy
-from strategies.core.rules import FEWEST
-from strategies.network.mailbox import BadLetter, Letter, Mailbox
-from strategies.topology.clients import drawn_by_server
-from strategies.topology.graph import Topology
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client, Row, StudyError, StudyStrategy
+from trellis.strategies.core.rules import FEWEST
+from trellis.strategies.network.mailbox import BadLetter, Letter, Mailbox
+from trellis.strategies.topology.clients import drawn_by_server
+from trellis.strategies.topology.graph import Topology
 
 from .divergence import DivergenceWatch
 from .server import ExactServer, MixingServer, PaperServer
 
 if TYPE_CHECKING:
-    from strategies.network.bridges import Bridges
+    from trellis.strategies.network.bridges import Bridges
 
 Vector = NDArray[np.float64]
 
@@ -101,7 +101,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
         self.mailbox = Mailbox(task.topology.servers) if mailbox is None else mailbox
         self.alone = len(self.mailbox.own) < task.topology.servers
         if not isinstance(self.mailbox, Mailbox):
-            from strategies.network.member import GraphMember
+            from trellis.strategies.network.member import GraphMember
 
             self.network = GraphMember(self.mailbox)
             self.mailbox.on_gone = lambda neighbour: self._lone.drop(neighbour)
@@ -136,7 +136,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
         """Count the clients of other servers, and begin anew with who has gone on meanwhile."""
         if isinstance(self.mailbox, Mailbox):
             return
-        from strategies.network.greeting import KEPT_ROUND
+        from trellis.strategies.network.greeting import KEPT_ROUND
 
         mail, me = self.mailbox, self.mailbox.place.server
         told = {s: g.facts.get(_CLIENTS) for s, g in mail.board.greetings.items() if s != me}

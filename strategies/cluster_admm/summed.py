@@ -27,10 +27,10 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.base import Client, Row, StudyError
-from strategies.core.one_sum import OneSum
-from strategies.topology.graph import Topology
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client, Row, StudyError
+from trellis.strategies.core.one_sum import OneSum
+from trellis.strategies.topology.graph import Topology
 
 from .releases import Bounds, Releases
 from .strategy import placed

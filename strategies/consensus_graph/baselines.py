@@ -9,9 +9,9 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.base import Client, Row
-from strategies.core.sums import Summands, SumStrategy
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client, Row
+from trellis.strategies.core.sums import Summands, SumStrategy
 
 from .bound import joined, parted, sent_terms
 from .strategy import ConsensusGraph, GraphReply, Vector, first_graph, relative_change

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.core.robust import clipped
+from trellis.strategies.core.robust import clipped
 
 Vector = NDArray[np.float64]
 Terms = tuple[Vector, Vector | None]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from strategies.core import wire
-from strategies.core.base import BadReply, Client, Row
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import BadReply, Client, Row
 
 from .strategy import ConsensusGraph, GraphReply, Vector
 

@@ -29,7 +29,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from strategies.core.base import Client, Row
+from trellis.strategies.core.base import Client, Row
 
 from .strategy import (
     ConsensusGraph,

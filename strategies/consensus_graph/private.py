@@ -22,10 +22,10 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.base import BadReply, Client, Row
-from strategies.core.one_sum import OneSum
-from strategies.core.sums import noise_in
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import BadReply, Client, Row
+from trellis.strategies.core.one_sum import OneSum
+from trellis.strategies.core.sums import noise_in
 
 from .orders import SCORE, STATISTIC
 

@@ -25,9 +25,9 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.base import BadReply, Client, Row, StudyStrategy
-from strategies.core.rules import FEWEST
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import BadReply, Client, Row, StudyStrategy
+from trellis.strategies.core.rules import FEWEST
 
 from .start import first_of
 

@@ -33,8 +33,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.ledger import Ledger
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.ledger import Ledger
 
 from . import wire
 from .checkpoint import Checkpoint, Snapshot

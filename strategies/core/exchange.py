@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, Message, Metadata, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from privacy.device.codes import in_words
+from trellis.privacy.device.codes import in_words
 
 # Why a client got no message; its node id is then 0, see `presence`.
 OFFLINE = "its SuperNode is not online"

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures.process import BrokenProcessPool
 from typing import Literal, TypeVar
 
-from privacy.install import LAPTOP
+from trellis.privacy.install import LAPTOP
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")

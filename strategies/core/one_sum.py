@@ -2,7 +2,7 @@
 
 Where all that a study needs of its clients is one sum, there are no rounds. A device gets at most
 seven messages: enrolment, two for keys, three for the sum, and the public result, from which it may
-make one of its own that stays with it (`apps.common.private.personal`).
+make one of its own that stays with it (`trellis.apps.common.private.personal`).
 
 A study writes, beside `SumStrategy`'s ``payload`` and ``layout`` and the state:
 

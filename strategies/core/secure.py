@@ -33,7 +33,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privacy.secagg.client import (
+from trellis.privacy.secagg.client import (
     AGREE,
     DIRECTORY,
     KEYS,
@@ -43,11 +43,11 @@ from privacy.secagg.client import (
     UNMASK,
     VECTOR,
 )
-from privacy.secagg.errors import Again, BadMessage, SecAggError, TooFewClients
-from privacy.secagg.graph import FEWEST, Plan, noisy_plan, plan
-from privacy.secagg.messages import Advert, Agreed, M, Masked, Met, Opened, parse, to_fields
-from privacy.secagg.ring import Layout, Ring
-from privacy.secagg.server import ServerRound, Session
+from trellis.privacy.secagg.errors import Again, BadMessage, SecAggError, TooFewClients
+from trellis.privacy.secagg.graph import FEWEST, Plan, noisy_plan, plan
+from trellis.privacy.secagg.messages import Advert, Agreed, M, Masked, Met, Opened, parse, to_fields
+from trellis.privacy.secagg.ring import Layout, Ring
+from trellis.privacy.secagg.server import ServerRound, Session
 
 from . import wire
 from .enrolment import Client, StudyError

@@ -19,7 +19,7 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.events import PrivacyEvent
 
 from . import wire
 from .base import BadReply, Row, StudyError, StudyStrategy

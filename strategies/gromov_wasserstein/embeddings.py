@@ -20,8 +20,8 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.wire import BadReply
+from trellis.strategies.core import wire
+from trellis.strategies.core.wire import BadReply
 
 Integers = NDArray[np.int64]
 Bits = Callable[[int], int]

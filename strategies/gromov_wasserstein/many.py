@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.install import GNN
+from trellis.privacy.install import GNN
 
 from .space import Matrix, Space, Vector, isometry
 

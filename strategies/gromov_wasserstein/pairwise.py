@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from privacy.install import GNN
-from strategies.core.jobs import how_many_at_once
+from trellis.privacy.install import GNN
+from trellis.strategies.core.jobs import how_many_at_once
 
 from .losses import LOSSES, Loss
 from .many import METRICS as COMPILED_METRICS

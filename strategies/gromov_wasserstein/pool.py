@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from strategies.core.jobs import side_by_side
+from trellis.strategies.core.jobs import side_by_side
 
 from .losses import Loss
 from .many import Solver, solve_many

@@ -22,8 +22,8 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.core.base import Client, Row, StudyError
-from strategies.core.sums import noise_in
+from trellis.strategies.core.base import Client, Row, StudyError
+from trellis.strategies.core.sums import noise_in
 
 from .descent import Descent
 from .strategy import FederatedGnn, Vector

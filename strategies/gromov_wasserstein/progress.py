@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from strategies.core.checkpoint import CheckpointError
+from trellis.strategies.core.checkpoint import CheckpointError
 
 Vector = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.install import GNN
+from trellis.privacy.install import GNN
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -30,11 +30,11 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.base import BadReply, Client, Row, StudyError
-from strategies.core.closing.deliver import deliver
-from strategies.core.exchange import exchange
-from strategies.core.sums import Summands, SumStrategy
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import BadReply, Client, Row, StudyError
+from trellis.strategies.core.closing.deliver import deliver
+from trellis.strategies.core.exchange import exchange
+from trellis.strategies.core.sums import Summands, SumStrategy
 
 from .embeddings import Embeddings, Released, ReleaseTerms, read_embeddings
 

@@ -16,8 +16,8 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.base import Client, Row, StudyError, StudyStrategy
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client, Row, StudyError, StudyStrategy
 
 from .path import PathSolution, refuse_unbounded
 

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.components import component_labels
+from trellis.privacy.components import component_labels
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]

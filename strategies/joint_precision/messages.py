@@ -17,8 +17,8 @@ import numpy as np
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from strategies.core import wire
-from strategies.core.wire import BadReply
+from trellis.strategies.core import wire
+from trellis.strategies.core.wire import BadReply
 
 from .blocks import Blocks, above_diagonal
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.core.enrolment import Client, StudyError
+from trellis.strategies.core.enrolment import Client, StudyError
 
 from .blocks import Blocks
 

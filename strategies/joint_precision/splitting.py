@@ -34,7 +34,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.core.anderson import Anderson
+from trellis.strategies.core.anderson import Anderson
 
 from .blocks import Blocks
 from .prox import Penalty

@@ -34,8 +34,8 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from strategies.core.base import Client, Row, StudyError, StudyStrategy
-from strategies.core.exchange import Answers
+from trellis.strategies.core.base import Client, Row, StudyError, StudyStrategy
+from trellis.strategies.core.exchange import Answers
 
 from .blocks import Blocks
 from .messages import Screened, Stepped, read_screening, read_step, screening_order, step_order

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from privacy.secagg.errors import BadMessage
-from privacy.servers.envelope import OtherLife
-from strategies.core.enrolment import StudyError
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.privacy.servers.envelope import OtherLife
+from trellis.strategies.core.enrolment import StudyError
 
 from .board import OtherTerms
 from .place import Place

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from privacy.secagg.errors import BadMessage
-from privacy.servers.envelope import Seals
-from privacy.servers.identity import Greeting, Identity
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.privacy.servers.envelope import Seals
+from trellis.privacy.servers.identity import Greeting, Identity
 
 _MOST = 10_000_000
 

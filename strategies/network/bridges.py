@@ -31,9 +31,9 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privacy.secagg.errors import BadMessage
-from privacy.servers.identity import Identity
-from strategies.topology.graph import Topology
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.privacy.servers.identity import Identity
+from trellis.strategies.topology.graph import Topology
 
 from .asking import Asking, Reply
 from .board import Board

@@ -22,7 +22,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from strategies.core.enrolment import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 from .board import OtherTerms
 from .bridges import Bridges

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.secagg.errors import BadMessage
+from trellis.privacy.secagg.errors import BadMessage
 
 _NOTES = "notes"
 

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.secagg.errors import BadMessage
-from strategies.topology.graph import Topology
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.strategies.topology.graph import Topology
 
 Matrix = NDArray[np.float64]
 List = dict[int, int]  # epochs by server

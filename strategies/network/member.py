@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from strategies.core.member import Member
+from trellis.strategies.core.member import Member
 
 from .bridges import Bridges
 from .greeting import greet

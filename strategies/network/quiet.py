@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privacy.secagg.errors import BadMessage
+from trellis.privacy.secagg.errors import BadMessage
 
 RESTLESS = -1
 

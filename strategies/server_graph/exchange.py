@@ -39,15 +39,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.mechanisms.laplace import laplace_noise
-from privacy.mechanisms.noise import NoiseSource
-from privacy.servers.masks import FEWEST_SENDERS, NoMasks, ServerMasks, open_sum
+from trellis.privacy.mechanisms.laplace import laplace_noise
+from trellis.privacy.mechanisms.noise import NoiseSource
+from trellis.privacy.servers.masks import FEWEST_SENDERS, NoMasks, ServerMasks, open_sum
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Message = NDArray[Any]
 Noise = Callable[[int, int], NoiseSource]
-"""The noise of (server, round), however often one asks: `strategies.server_graph.noise`."""
+"""The noise of (server, round), however often one asks: `trellis.strategies.server_graph.noise`."""
 
 
 class Server:

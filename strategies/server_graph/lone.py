@@ -17,9 +17,9 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.secagg.errors import BadMessage
-from strategies.network.bridges import Bridges
-from strategies.network.mailbox import Letter
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.strategies.network.bridges import Bridges
+from trellis.strategies.network.mailbox import Letter
 
 from .exchange import MaskedServer, Message, Server, Vector, neighbours
 from .post import Matrix, Post

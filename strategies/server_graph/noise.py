@@ -16,13 +16,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from privacy.mechanisms.noise import (
+from trellis.privacy.mechanisms.noise import (
     NoiseSource,
     device_secret,
     fresh_secret,
     release_noise,
 )
-from strategies.core.enrolment import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 from .exchange import Noise
 
@@ -30,7 +30,7 @@ _FOLDER = "server-noise"
 
 
 class ServerNoise:
-    """The noise of (server, round), as `strategies.server_graph.exchange` asks for it.
+    """The noise of (server, round), as `trellis.strategies.server_graph.exchange` asks for it.
 
     Parameters
     ----------

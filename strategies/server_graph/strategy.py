@@ -36,13 +36,13 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privacy.secagg.graph import FEWEST
-from strategies.core import wire
-from strategies.core.base import Client, Row, StudyError, StudyStrategy
-from strategies.core.exchange import Answers
-from strategies.core.sums import noise_in
-from strategies.topology.clients import drawn_by_server
-from strategies.topology.graph import Topology
+from trellis.privacy.secagg.graph import FEWEST
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client, Row, StudyError, StudyStrategy
+from trellis.strategies.core.exchange import Answers
+from trellis.strategies.core.sums import noise_in
+from trellis.strategies.topology.clients import drawn_by_server
+from trellis.strategies.topology.graph import Topology
 
 from .exchange import Server, whole_matrix
 from .failures import Outage, alive, homes_now
@@ -50,7 +50,7 @@ from .post import Post
 
 # Loaded by who needs them: runs with masks, and servers with SuperLinks of their own.
 if TYPE_CHECKING:
-    from strategies.core.secure import SecureAnswers, SecureSum
+    from trellis.strategies.core.secure import SecureAnswers, SecureSum
 
     from .lone import LonePost
 
@@ -109,7 +109,7 @@ class ServerGraph(StudyStrategy[Vector]):
         self.servers = servers
         self.post = post or Post()
         if self._lone is not None:
-            from strategies.network.member import GraphMember
+            from trellis.strategies.network.member import GraphMember
 
             self.network = GraphMember(self._lone.mail)
         self._exchange = exchange
@@ -319,7 +319,7 @@ class ServerGraph(StudyStrategy[Vector]):
         self, grid: Grid, content: RecordDict, layout: Mapping[str, tuple[int, ...]]
     ) -> SecureAnswers:
         """Gather one secure sum over the clients of all servers, who are all sent the same."""
-        from strategies.core.secure import NoSum
+        from trellis.strategies.core.secure import NoSum
 
         assert self._secure is not None
         asked = {client: RecordDict(dict(content)) for client in range(len(self.clients))}

@@ -28,17 +28,17 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privacy.accounting.events import PrivacyEvent
-from strategies.core import wire
-from strategies.core.base import Client, Row, StudyError
-from strategies.core.closing.deliver import deliver
-from strategies.core.exchange import Answers
-from strategies.core.sums import noise_in
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client, Row, StudyError
+from trellis.strategies.core.closing.deliver import deliver
+from trellis.strategies.core.exchange import Answers
+from trellis.strategies.core.sums import noise_in
 
 from .strategy import ServerGraph
 
 if TYPE_CHECKING:
-    from strategies.core.secure import SecureAnswers
+    from trellis.strategies.core.secure import SecureAnswers
 
 log = logging.getLogger("trellis.strategy")
 

@@ -25,7 +25,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.mechanisms.homomorphic import check_combination_matrix
+from trellis.privacy.mechanisms.homomorphic import check_combination_matrix
 
 from .files import SUFFIXES, read_graph
 from .named import Adjacency, components, graph
@@ -208,7 +208,7 @@ def topology(
     ----------
     setting : ``ring``, ``path``, ``star``, ``complete``, ``grid`` (or ``grid:ROWS,COLUMNS``),
         ``erdos-renyi:PROBABILITY``, ``random:AVERAGE-DEGREE``, ``small-world:NEAREST,REWIRING``, or
-        a file (`strategies.topology.files`)
+        a file (`trellis.strategies.topology.files`)
     servers : P; of a file, None or the number it has
     weights : ``metropolis``, ``laplacian``, ``laplacian:EPS``, or ``own`` for the weights in the
         file; ``auto`` is ``own`` for a matrix and ``metropolis`` for a graph

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.components import matrix_components
-from privacy.install import LAPTOP
+from trellis.privacy.components import matrix_components
+from trellis.privacy.install import LAPTOP
 
 Adjacency = NDArray[np.bool_]
 Draw = Callable[[], Adjacency]

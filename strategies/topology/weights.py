@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.mechanisms.homomorphic import check_combination_matrix
+from trellis.privacy.mechanisms.homomorphic import check_combination_matrix
 
 from .named import Adjacency
 from .rules import check_rule

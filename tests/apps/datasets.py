@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import dataset
 
 
 def needs(name: str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from privacy.device import log
+from trellis.privacy.device import log
 
 
 def reasons(state: Path) -> list[str]:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-import apps
-from apps.common.private.kept import Kept, kept_results
-from apps.common.runner import make_run_config
-from apps.common.seeds import generator
-from privacy.mechanisms.noise import device_secret, release_noise
-from sim.grid import run_local
+from trellis import apps
+from trellis.apps.common.private.kept import Kept, kept_results
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.seeds import generator
+from trellis.privacy.mechanisms.noise import device_secret, release_noise
+from trellis.sim.grid import run_local
 
 
 def devices(folder: Path, tables, **more):

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from apps.common.metrics import edges
-from apps.common.own_data.scaling import Scaling
-from apps.common.runner import make_run_config, run
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
-from apps.runs.using import predict
+from trellis.apps.common.metrics import edges
+from trellis.apps.common.own_data.scaling import Scaling
+from trellis.apps.common.runner import make_run_config, run
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
+from trellis.apps.runs.using import predict
 
 datasets = pytest.importorskip("sklearn.datasets")
 

@@ -22,13 +22,24 @@ ALL_CASES = {**CASES, **OTHER_CASES, **NEW_CASES}
 NEVER = {
     *("matplotlib", "networkx", "sklearn", "pandas", "joblib", "ray", "ot", "cvxpy", "jinja2"),
     *("dp_accounting", "numba", "sympy", "torchvision", "torch_geometric", "torch._dynamo"),
-    *("scipy.stats", "scipy.ndimage", "scipy.integrate", "scipy.interpolate", "sim", "apps.pages"),
-    *("strategies.core.base", "strategies.core.secure", "privacy.secagg.server"),
+    *(
+        "scipy.stats",
+        "scipy.ndimage",
+        "scipy.integrate",
+        "scipy.interpolate",
+        "trellis.sim",
+        "trellis.apps.pages",
+    ),
+    *(
+        "trellis.strategies.core.base",
+        "trellis.strategies.core.secure",
+        "trellis.privacy.secagg.server",
+    ),
 }
 TORCH = {"torch"}
 # Whole packages of scipy; single files of it are loaded by `privacy.numerics`, under no name.
 SCIPY = {"scipy.linalg", "scipy.special", "scipy.optimize", "scipy.sparse", "scipy.spatial"}
-SECURE = {"privacy.secagg.protocol"}
+SECURE = {"trellis.privacy.secagg.protocol"}
 # The last message of a run, with and without a score of held-out records.
 LAST = ("query.personal", "evaluate")
 # What answers that needs: a model, L-BFGS, and the quantiles of Student's t.
@@ -71,7 +82,7 @@ def test_a_message_loads_what_it_needs_and_no_more(name, recorded):
     watched = NEVER | TORCH | SCIPY | SECURE
     for kind, loaded in loaded_for(messages).items():
         assert loaded & watched <= may_load(case.study, kind), f"{name}, {kind}"
-        assert f"apps.{case.study.replace('-', '_')}.client_app" in loaded
+        assert f"trellis.apps.{case.study.replace('-', '_')}.client_app" in loaded
 
 
 def test_every_kind_of_message_is_among_them(recorded):

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-import apps
-from apps import run
-from apps.command import main
-from apps.common.results import RunResult
+from trellis import apps
+from trellis.apps import run
+from trellis.apps.command import main
+from trellis.apps.common.results import RunResult
 
 STUDY = "consensus-graph"
 QUICK = ["--set", "nodes=6", "--set", "rounds=4", "--set", "signals=20"]
@@ -99,7 +99,7 @@ def test_an_unknown_study_or_engine_is_named():
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    from apps.common import runner
+    from trellis.apps.common import runner
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -15,19 +15,19 @@ from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.rdp import RdpAccountant
 
-import apps
-from apps.cluster_admm.config import TIMES_ASKED_ALONE, ClusterAdmmConfig
-from apps.cluster_admm.release import release_model
-from apps.common.node import Node
-from apps.common.results import RunResult
-from apps.common.runner import run
-from apps.common.settings import ConfigError, config_class
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.spending import paper_epsilon, settled, sound_epsilon
-from privacy.accounting.budget import DeviceLedger, PrivacyRefused
-from strategies.core.base import StudyError
-from strategies.core.checkpoint import CheckpointError
 from tests.crashing import crashing_after
+from trellis import apps
+from trellis.apps.cluster_admm.config import TIMES_ASKED_ALONE, ClusterAdmmConfig
+from trellis.apps.cluster_admm.release import release_model
+from trellis.apps.common.node import Node
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import run
+from trellis.apps.common.settings import ConfigError, config_class
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.spending import paper_epsilon, settled, sound_epsilon
+from trellis.privacy.accounting.budget import DeviceLedger, PrivacyRefused
+from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.checkpoint import CheckpointError
 
 DEFAULT = {"clients": 4, "rounds": 3, "tolerance": 0.0}
 SMALL = {

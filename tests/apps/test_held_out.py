@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import apps
-from apps.common.evaluation.measures import ALONE, THIS
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config, run
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
-from sim.grid import run_local
 from tests.studies import told
+from trellis import apps
+from trellis.apps.common.evaluation.measures import ALONE, THIS
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config, run
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
+from trellis.sim.grid import run_local
 
 
 def tables(folder: Path, targets: str | None) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from apps.common.results import RunResult
-from apps.common.runner import run
 from tests.flower.bits import VOLATILE
 from tests.killed_run import PLACES
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import run
 
 ROOT = Path(__file__).parents[2]
 _SERVERS = {"servers": 3, "topology": "ring", "clients": 9, "samples": "10", "rounds": 30}
@@ -106,7 +106,7 @@ def test_a_process_that_is_killed_at_any_moment_ends_with_the_same_bits(method, 
     settings = {**_SERVERS, "rounds": rounds, "method": method}
     whole("server-graph", settings, tmp_path / "whole")
     out, moments = tmp_path / "killed", random.Random(1)
-    command = [sys.executable, "-m", "apps", "run", *arguments("server-graph", settings)]
+    command = [sys.executable, "-m", "trellis", "run", *arguments("server-graph", settings)]
     for at in (1, 60, 200):
         again = ["--resume", str(out)] if (out / "run.json").is_file() else ["--out", str(out)]
         with subprocess.Popen([*command, *again], cwd=ROOT, stdout=subprocess.DEVNULL) as process:

@@ -9,10 +9,10 @@ import tracemalloc
 
 import pytest
 
-from apps import run
-from apps.cluster_admm import data as cluster_data
-from apps.consensus_graph import data as graph_data
-from strategies.core.enrolment import Client, _name_apart
+from trellis.apps import run
+from trellis.apps.cluster_admm import data as cluster_data
+from trellis.apps.consensus_graph import data as graph_data
+from trellis.strategies.core.enrolment import Client, _name_apart
 
 SETTINGS = {
     "cluster-admm": {"rounds": 3},

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import apps
 import trellis
-from apps import outside
-from apps.command import main
-from apps.command.new.making import make_package
-from apps.common.runner import app_folder
-from apps.common.settings import ConfigError, config_class
+from trellis import apps
+from trellis.apps import outside
+from trellis.apps.command import main
+from trellis.apps.command.new.making import make_package
+from trellis.apps.common.runner import app_folder
+from trellis.apps.common.settings import ConfigError, config_class
 
 ROOT = Path(__file__).parents[2]
 NAME, PACKAGE = "trial-pool", "trial_pool"
@@ -59,7 +59,7 @@ def trellis_command(path: list[Path], *arguments: str, code: int = 0) -> str:
         "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])),
         "COLUMNS": "300",
     }
-    command = [sys.executable, "-m", "apps", *arguments]
+    command = [sys.executable, "-m", "trellis", *arguments]
     done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -112,7 +112,7 @@ def test_a_study_that_nobody_has_is_told_with_all_that_are_there(site):
 def test_a_study_with_the_name_of_ours_is_told_and_ours_is_run(site, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     install(site, "impostor", server_graph="impostor.study")
-    assert apps.study_package("server-graph") == "apps.server_graph"
+    assert apps.study_package("server-graph") == "trellis.apps.server_graph"
     assert main(["list"]) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert "study 'server-graph' of impostor.study (package impostor): Trellis has a study" in shown
@@ -168,9 +168,9 @@ def test_for_a_study_of_ours_nothing_is_looked_up():
     code = (
         "import sys, apps\n"
         "apps.study_module('consensus-graph', 'config')\n"
-        "from apps.command import command_parser\n"
+        "from trellis.apps.command import command_parser\n"
         "command_parser().parse_args(['run', 'consensus-graph'])\n"
-        "print('apps.outside' in sys.modules, 'importlib.metadata' in sys.modules)\n"
+        "print('trellis.apps.outside' in sys.modules, 'importlib.metadata' in sys.modules)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

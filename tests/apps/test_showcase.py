@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from apps.command.showcase import Showcase, cost_rows
-from apps.common.results import RunResult
-from apps.pages.report import write_index
-from apps.pages.wording import Wording
+from trellis.apps.command.showcase import Showcase, cost_rows
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.report import write_index
+from trellis.apps.pages.wording import Wording
 
 WORDS = {"consensus-graph": Wording(measure="mcc"), "joint-precision": Wording()}
 

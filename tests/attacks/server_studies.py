@@ -9,10 +9,10 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
-import apps
-from apps.common.runner import config_class
-from sim.grid import LocalGrid
-from strategies.core import wire
+from trellis import apps
+from trellis.apps.common.runner import config_class
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
 
 Array = NDArray[np.float64]
 

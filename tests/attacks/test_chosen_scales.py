@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-import apps
-from apps.cluster_admm import client_app as cluster_admm
-from apps.common.own_data import units
-from apps.common.runner import make_run_config
-from apps.common.settings import config_class
-from apps.server_graph import client_app as server_graph
-from apps.server_graph.private import Terms, digest
-from privacy.accounting.budget import DeviceLedger
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.core.enrolment import enrol
-from strategies.core.secure import SecureSum
 from tests.apps.device_logs import reasons
+from trellis import apps
+from trellis.apps.cluster_admm import client_app as cluster_admm
+from trellis.apps.common.own_data import units
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.settings import config_class
+from trellis.apps.server_graph import client_app as server_graph
+from trellis.apps.server_graph.private import Terms, digest
+from trellis.privacy.accounting.budget import DeviceLedger
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.core.enrolment import enrol
+from trellis.strategies.core.secure import SecureSum
 
 from .same_device import with_secret
 from .server_studies import ask as ask_study

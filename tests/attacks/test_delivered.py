@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-import apps
-from apps.common.private import kept as keeping
-from apps.common.private.kept import kept_results
-from apps.common.runner import make_run_config
-from privacy.device import log
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.core.exchange import exchange
+from trellis import apps
+from trellis.apps.common.private import kept as keeping
+from trellis.apps.common.private.kept import kept_results
+from trellis.apps.common.runner import make_run_config
+from trellis.privacy.device import log
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.core.exchange import exchange
 
 NAMES = ["a", "b", "c", "d"]
 GRAPH = np.arange(6) / 6.0
@@ -121,7 +121,7 @@ def test_texts_of_a_server_are_neither_markup_nor_paths(node, capsys):
     assert "\x1b" not in page
     assert "&lt;script&gt;" in page  # the owner's own word, as text
     assert {path.parent for path in state.rglob("*") if path.is_file()} == {state, kept.folder}
-    from apps.command import main
+    from trellis.apps.command import main
 
     for command in (["result", str(state), "--no-browser"], ["log", str(state)]):
         assert main(["device", *command]) == 0

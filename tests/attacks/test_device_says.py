@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
-import apps
-from apps.common.settings import config_class
-from privacy.device import log
-from sim.grid import LocalGrid
-from strategies.core import wire
+from trellis import apps
+from trellis.apps.common.settings import config_class
+from trellis.privacy.device import log
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
 
-SAYS = "<class 'privacy.device.codes.DeviceError'>:<'device error {}; its owner finds the details "
+SAYS = "<class 'trellis.privacy.device.codes.DeviceError'>:"
+SAYS += "<'device error {}; its owner finds the details "
 SAYS += "in the device's log'>"
 
 
@@ -82,7 +83,7 @@ def no_data_is_read(monkeypatch):
 
     monkeypatch.setattr(np, "load", read)
     for study in ("consensus_graph", "joint_precision", "server_graph", "cluster_admm"):
-        module = importlib.import_module(f"apps.{study}.client_app")
+        module = importlib.import_module(f"trellis.apps.{study}.client_app")
         monkeypatch.setattr(module, "client_table", read)
 
 
@@ -173,7 +174,7 @@ def test_keys_that_do_not_fit_are_the_protocol_s_code(device):
 
 
 def test_an_interrupt_is_no_error_of_the_device(device, monkeypatch):
-    from apps import dispatch
+    from trellis.apps import dispatch
 
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -290,14 +291,19 @@ def noted_module(asked):
 def test_a_name_that_the_owner_lists_is_loaded(device, tmp_path):
     rng = np.random.default_rng(0)
     (tmp_path / "policy.toml").write_text(
-        'names = ["apps.server_graph.losses.Logistic"]\nprivacy = ["none"]\nclear-updates = true\n'
+        'names = ["trellis.apps.server_graph.losses.Logistic"]\n'
+        'privacy = ["none"]\nclear-updates = true\n'
     )
     node = device(X=rng.standard_normal((20, 2)), y=np.sign(rng.standard_normal(20)))
     del node["max-epsilon"]
     node |= {"policy": str(tmp_path / "policy.toml"), "server": 0}
     settings = {"clients": 1, "servers": 1, "method": "none"}
-    good = run_config("server-graph", {**settings, "loss": "apps.server_graph.losses.Logistic"})
-    bad = run_config("server-graph", {**settings, "loss": "apps.server_graph.losses.Squares"})
+    good = run_config(
+        "server-graph", {**settings, "loss": "trellis.apps.server_graph.losses.Logistic"}
+    )
+    bad = run_config(
+        "server-graph", {**settings, "loss": "trellis.apps.server_graph.losses.Squares"}
+    )
     assert not send(node, good).has_error()
     assert "refused" not in send(node, good).content["client"]
     assert "E4" in send(node, bad).content["client"]["refused"]

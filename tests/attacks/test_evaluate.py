@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-import apps
-from apps.common.private.kept import kept_results
-from apps.common.runner import make_run_config
-from privacy.accounting.budget import DeviceLedger
-from sim.grid import LocalGrid
-from strategies.core import wire
+from trellis import apps
+from trellis.apps.common.private.kept import kept_results
+from trellis.apps.common.runner import make_run_config
+from trellis.privacy.accounting.budget import DeviceLedger
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
 
 from .same_device import with_secret
 from .test_sound_studies import observable
@@ -167,7 +167,7 @@ def test_a_server_that_calls_it_a_simulation_gets_no_score(tmp_path):
 
 def test_held_out_records_are_the_same_for_every_seed_and_nested_for_every_share(tmp_path):
     """Else two runs with other seeds or shares would learn from all but a few chosen records."""
-    from apps.server_graph.client_app import _memory
+    from trellis.apps.server_graph.client_app import _memory
 
     node = device(tmp_path)
     found = []

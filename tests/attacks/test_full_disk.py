@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-import apps
-from apps.common.runner import make_run_config
-from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.accounting.events import PrivacyEvent
-from privacy.device import log
-from privacy.device.codes import REFUSED
-from privacy.device.state import LEDGER, check_writable
-from privacy.mechanisms.gaussian import gaussian_sigma
-from sim.grid import LocalGrid
+from trellis import apps
+from trellis.apps.common.runner import make_run_config
+from trellis.privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.device import log
+from trellis.privacy.device.codes import REFUSED
+from trellis.privacy.device.state import LEDGER, check_writable
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.sim.grid import LocalGrid
 
 EVENT = PrivacyEvent("e1", "x", 0, 1.0, 1e-5, gaussian_sigma(1.0, 1e-5, 1.0), 1.0)
 # Every study in a mode that keeps a ledger.

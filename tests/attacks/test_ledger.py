@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-import apps
-from apps.common.settings import config_class
-from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.accounting.events import PrivacyEvent
-from privacy.mechanisms.gaussian import gaussian_sigma
-from sim.grid import LocalGrid
+from trellis import apps
+from trellis.apps.common.settings import config_class
+from trellis.privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.sim.grid import LocalGrid
 
 
 def _reserve(arguments):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-import apps
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config, run
-from sim.faults import Drop, Nonsense
-from sim.grid import run_local
-from strategies.core import wire
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config, run
+from trellis.sim.faults import Drop, Nonsense
+from trellis.sim.grid import run_local
+from trellis.strategies.core import wire
 
 LIAR = 4
 NAME = f"client-{LIAR + 1}"

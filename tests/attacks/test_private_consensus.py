@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-import apps
-from apps.common.runner import make_run_config
-from apps.consensus_graph import client_app as study
-from apps.consensus_graph.private import pooled, score
-from privacy.accounting.budget import DeviceLedger, PrivacyRefused
-from sim.grid import LocalGrid
-from strategies.core import wire
 from tests.apps.device_logs import reasons
 from tests.attacks.same_device import with_secret
 from tests.attacks.test_sound_studies import CASES, ask, device, observable
+from trellis import apps
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.consensus_graph import client_app as study
+from trellis.apps.consensus_graph.private import pooled, score
+from trellis.privacy.accounting.budget import DeviceLedger, PrivacyRefused
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
 
 SOUND = {"privacy": "sound", "epsilon": 1.0, "clients": 5, "held-out": 0.2}
 SENT = {

@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import ConfigRecord, Message, RecordDict
 
-import apps
-from apps.common.runner import config_class
-from privacy.secagg import shamir
-from privacy.secagg.client import AGREE, DIRECTORY, KEYS, MASKED, RECORD, UNMASK, VECTOR
-from privacy.secagg.graph import plan
-from privacy.secagg.messages import (
+from trellis import apps
+from trellis.apps.common.runner import config_class
+from trellis.privacy.secagg import shamir
+from trellis.privacy.secagg.client import AGREE, DIRECTORY, KEYS, MASKED, RECORD, UNMASK, VECTOR
+from trellis.privacy.secagg.graph import plan
+from trellis.privacy.secagg.messages import (
     Advert,
     Agreed,
     Masked,
@@ -31,13 +31,13 @@ from privacy.secagg.messages import (
     parse,
     to_fields,
 )
-from privacy.secagg.pairs import commitment
-from privacy.secagg.ring import Ring
-from privacy.secagg.server import ServerRound, Session
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.core.enrolment import Client, StudyError
-from strategies.core.secure import SecureSum
+from trellis.privacy.secagg.pairs import commitment
+from trellis.privacy.secagg.ring import Ring
+from trellis.privacy.secagg.server import ServerRound, Session
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.core.enrolment import Client, StudyError
+from trellis.strategies.core.secure import SecureSum
 
 COUNT = 7
 MODEL = np.array([0.3, -0.2, 0.1])

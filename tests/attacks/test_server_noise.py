@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import apps
-from apps.command.closing import _privacy as closing_words
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from apps.common.seeds import generator
-from apps.pages.privacy import spent
-from privacy.mechanisms.laplace import laplace_noise
-from sim.grid import run_local
-from strategies.core.enrolment import StudyError
-from strategies.server_graph.exchange import HybridServer, IidServer
 from tests.crashing import crashing_after
+from trellis import apps
+from trellis.apps.command.closing import _privacy as closing_words
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.seeds import generator
+from trellis.apps.pages.privacy import spent
+from trellis.privacy.mechanisms.laplace import laplace_noise
+from trellis.sim.grid import run_local
+from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.server_graph.exchange import HybridServer, IidServer
 
 Array = NDArray[np.float64]
 Mail = dict[tuple[int, int, int], tuple[Array, Array]]

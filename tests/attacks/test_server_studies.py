@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.release import grid_plan, sensitivity
-from privacy.accounting.budget import DeviceLedger
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.release import grid_plan, sensitivity
+from trellis.privacy.accounting.budget import DeviceLedger
 
 from .server_studies import ask, device, model
 

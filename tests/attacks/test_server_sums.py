@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-import apps
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.losses import Logistic
-from apps.server_graph.private import Terms, clipped_mean, digest
-from privacy.accounting.budget import DeviceLedger
-from privacy.audit_sums import audit_sum
-from privacy.mechanisms.shares import plan_share
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.core.enrolment import Client, enrol
-from strategies.core.secure import SecureSum
 from tests.apps.device_logs import reasons
+from trellis import apps
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.losses import Logistic
+from trellis.apps.server_graph.private import Terms, clipped_mean, digest
+from trellis.privacy.accounting.budget import DeviceLedger
+from trellis.privacy.audit_sums import audit_sum
+from trellis.privacy.mechanisms.shares import plan_share
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.core.enrolment import Client, enrol
+from trellis.strategies.core.secure import SecureSum
 
 from .server_studies import device
 

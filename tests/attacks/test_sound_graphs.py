@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 
-import apps
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from apps.gromov_wasserstein import client_app as study
-from apps.gromov_wasserstein.model.gnn import build_model, weights
-from privacy.accounting.budget import DeviceLedger, PrivacyRefused
-from sim.grid import LocalGrid, run_local
-from strategies.core import wire
 from tests.apps.device_logs import reasons
 from tests.attacks.same_device import with_secret
 from tests.attacks.test_sound_studies import ask, observable
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.gromov_wasserstein import client_app as study
+from trellis.apps.gromov_wasserstein.model.gnn import build_model, weights
+from trellis.privacy.accounting.budget import DeviceLedger, PrivacyRefused
+from trellis.sim.grid import LocalGrid, run_local
+from trellis.strategies.core import wire
 
 SETTINGS = {
     "privacy": "sound",

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.common.private.kept import kept_results
-from privacy.accounting.budget import DeviceLedger
 from tests.apps.owner_runs import devices, run_on
+from trellis.apps.common.private.kept import kept_results
+from trellis.privacy.accounting.budget import DeviceLedger
 
 CLIENTS, N, D = 4, 40, 4
 SOUND = {"privacy": "sound", "held-out": 0.3, "epsilon": 8.0}

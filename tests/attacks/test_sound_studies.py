@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-import apps
-from apps import run
-from apps.common.runner import make_run_config
-from apps.consensus_graph.client_app import summands
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.data import synthetic_table
-from apps.consensus_graph.problem import statistic
-from sim.grid import LocalGrid
-from strategies.consensus_graph.baselines import AveragedGraph
-from strategies.core import wire
+from trellis import apps
+from trellis.apps import run
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.consensus_graph.client_app import summands
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.data import synthetic_table
+from trellis.apps.consensus_graph.problem import statistic
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.consensus_graph.baselines import AveragedGraph
+from trellis.strategies.core import wire
 
 SOUND = {"privacy": "sound", "epsilon": 0.5, "clients": 1}
 

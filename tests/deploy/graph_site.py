@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from apps.common.results import RunResult
-from sim.federation.graph.folder import ServerGraph
-from sim.federation.graph.rehearsal import GraphRehearsal
-from sim.processes import descendants, flower_environment, free_port
-from strategies.network.spool import Spool
+from trellis.apps.common.results import RunResult
+from trellis.sim.federation.graph.folder import ServerGraph
+from trellis.sim.federation.graph.rehearsal import GraphRehearsal
+from trellis.sim.processes import descendants, flower_environment, free_port
+from trellis.strategies.network.spool import Spool
 
 from .site import Submitted, processes_of, trellis, until
 
@@ -127,7 +127,14 @@ class GraphSite:
         config = home / "node.toml"
         config.write_text(f'bridge = {of}\nspool = "{spool}"\n')
         address = self.graph.federations[at].here
-        command = [sys.executable, "-m", "sim.supernode", "--insecure", "--superlink", address]
+        command = [
+            sys.executable,
+            "-m",
+            "trellis.sim.supernode",
+            "--insecure",
+            "--superlink",
+            address,
+        ]
         command += ["--host", "127.0.0.1", "--port", str(free_port()), "--node-config", str(config)]
         with (home / "log").open("wb") as log:
             environment = flower_environment(home)

@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.results import RunResult
-from privacy.device import log
-from sim.federation.folder import Federation
-from sim.federation.rehearsal import Rehearsal
-from sim.processes import descendants, free_port
+from trellis.apps.common.results import RunResult
+from trellis.privacy.device import log
+from trellis.sim.federation.folder import Federation
+from trellis.sim.federation.rehearsal import Rehearsal
+from trellis.sim.processes import descendants, free_port
 
 PATIENCE = 300.0  # seconds for anything that must come, on a machine with much else to do
 
 
 def trellis(*arguments: object, code: int = 0, **options: Any) -> str:
     """Run the command; return what it said, in one line."""
-    command = [sys.executable, "-m", "apps", *map(str, arguments)]
+    command = [sys.executable, "-m", "trellis", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
     assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
     return " ".join(done.stdout.split())
@@ -71,7 +71,7 @@ class Submitted:
 
     def __init__(self, arguments: list[str], output: Path, out: Path) -> None:
         self.out, self._output = out, output
-        command = [sys.executable, "-m", "apps", "--verbose", "deploy", "run", *arguments]
+        command = [sys.executable, "-m", "trellis", "--verbose", "deploy", "run", *arguments]
         # Into a file: it can be read while the run goes on. Wide, so that lines stay whole.
         with output.open("wb") as file:
             self.process = subprocess.Popen(
@@ -208,7 +208,7 @@ class Site:
 
     def node(self, name: str) -> int:
         """Return the process of a device's SuperNode."""
-        return self._process(name, "sim.supernode")
+        return self._process(name, "trellis.sim.supernode")
 
     def server_app(self) -> int:
         """Return the process of the run's ServerApp."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps import run as run_here
+from trellis.apps import run as run_here
 
 from .site import Site, until, write_table
 

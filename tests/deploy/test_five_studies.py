@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps import run as run_here
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
 from tests.flower.bits import assert_same_bits
+from trellis.apps import run as run_here
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
 
 from .site import Site, site
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps import run as run_here
-from strategies.network.spool import Spool
+from trellis.apps import run as run_here
+from trellis.strategies.network.spool import Spool
 
 from .graph_site import GraphSite, graph_site
 from .site import until

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from sim.federation.graph.folder import ServerGraph
-from sim.federation.graph.rehearsal import GraphRehearsal
-from sim.processes import descendants, free_port
+from trellis.sim.federation.graph.folder import ServerGraph
+from trellis.sim.federation.graph.rehearsal import GraphRehearsal
+from trellis.sim.processes import descendants, free_port
 
 from .site import processes_of, trellis, until
 
@@ -73,7 +73,7 @@ def test_up_status_down_twice_without_leftovers(folder):
 def test_one_server_goes_and_comes_back_and_a_killed_launcher_leaves_nothing(folder):
     rehearsal = GraphRehearsal(ServerGraph.load(folder))
     launcher = subprocess.Popen(
-        [sys.executable, "-m", "apps", "deploy", "up", str(folder)],
+        [sys.executable, "-m", "trellis", "deploy", "up", str(folder)],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apps import run as run_here
 from tests.flower.bits import assert_same_bits
+from trellis.apps import run as run_here
 
 from .site import Site, until
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from privacy.device import log
-from sim.federation.certificates import make_authority, make_server
-from sim.federation.folder import Federation
-from sim.flwr_command import CONNECTION, FlwrCommand, connection_toml
-from sim.processes import descendants, flower_environment, free_port, started_at, stop_all
-from sim.reach import reach
+from trellis.privacy.device import log
+from trellis.sim.federation.certificates import make_authority, make_server
+from trellis.sim.federation.folder import Federation
+from trellis.sim.flwr_command import CONNECTION, FlwrCommand, connection_toml
+from trellis.sim.processes import descendants, flower_environment, free_port, started_at, stop_all
+from trellis.sim.reach import reach
 
 from .site import Submitted, processes_of, trellis, until, write_table
 
@@ -49,7 +49,7 @@ class Process:
 
     def node(self) -> list[int]:
         """Return the SuperNodes among them."""
-        return [pid for pid in self.all() if "sim.supernode" in _command(pid)]
+        return [pid for pid in self.all() if "trellis.sim.supernode" in _command(pid)]
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)

@@ -13,13 +13,13 @@ import time
 import numpy as np
 import pytest
 
-from apps import run
-from apps.common.results import RunResult
-from sim.federation.certificates import make_authority, make_node_key
-from sim.federation.folder import Federation
-from sim.federation.rehearsal import Rehearsal
-from sim.processes import free_port
 from tests.flower.bits import assert_same_bits
+from trellis.apps import run
+from trellis.apps.common.results import RunResult
+from trellis.sim.federation.certificates import make_authority, make_node_key
+from trellis.sim.federation.folder import Federation
+from trellis.sim.federation.rehearsal import Rehearsal
+from trellis.sim.processes import free_port
 
 from .site import processes_of, trellis
 
@@ -99,7 +99,7 @@ def test_an_unregistered_device_and_a_wrong_authority_are_refused(folder, tmp_pa
     stranger = tmp_path / "stranger"
     shutil.copytree(federation.device("ward"), stranger)
     (stranger / "node.key").write_bytes(make_node_key().private)
-    command = [sys.executable, "-m", "apps", "device", "start", str(stranger)]
+    command = [sys.executable, "-m", "trellis", "device", "start", str(stranger)]
     # Into a file: its SuperExec ends only after it, and would hold a pipe open.
     with (tmp_path / "log").open("wb") as output:
         refused = subprocess.run(command, stdout=output, stderr=output, timeout=120)
@@ -122,7 +122,7 @@ def test_a_killed_device_comes_back_by_itself(folder):
     listing = subprocess.run(
         ["ps", "-o", "pid=,args=", "--ppid", str(shell)], capture_output=True, text=True
     ).stdout
-    (node,) = [line.split()[0] for line in listing.splitlines() if "sim.supernode" in line]
+    (node,) = [line.split()[0] for line in listing.splitlines() if "trellis.sim.supernode" in line]
     os.kill(int(node), signal.SIGKILL)
     deadline = time.monotonic() + 300
     # Flower refuses it while it takes the killed one for online; start.sh tries again.
@@ -139,7 +139,7 @@ def test_a_killed_launcher_leaves_nothing_that_down_does_not_stop(data, tmp_path
     trellis("deploy", "init", place, "--open", "--data", data, "--port", free_port())
     for _ in range(2):  # twice in a row, without leftovers
         launcher = subprocess.Popen(
-            [sys.executable, "-m", "apps", "deploy", "up", str(place)],
+            [sys.executable, "-m", "trellis", "deploy", "up", str(place)],
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -13,13 +13,13 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-import apps
-from apps.command import command_parser, main
-from apps.command.given import assignments, settings_file
-from apps.common.settings import config_class
-from apps.experiments.figures import figure
-from apps.tuning.space import read_over, read_spaces
-from privacy.device.policy_file import NODE_KEYS
+from trellis import apps
+from trellis.apps.command import command_parser, main
+from trellis.apps.command.given import assignments, settings_file
+from trellis.apps.common.settings import config_class
+from trellis.apps.experiments.figures import figure
+from trellis.apps.tuning.space import read_over, read_spaces
+from trellis.privacy.device.policy_file import NODE_KEYS
 
 from .blocks import ROOT
 

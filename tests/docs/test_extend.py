@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from apps.command.new.making import TEMPLATE
+from trellis.apps.command.new.making import TEMPLATE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extend.md").read_text()

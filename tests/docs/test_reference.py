@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-import apps
 import trellis
-from apps.command.info.pages import keys, pages
-from apps.command.info.pages.files import FILES
-from privacy.device.codes import CODES, REMEDIES
-from privacy.device.meanings import INTERNAL, NODE, POLICY, may_be
-from privacy.device.policy_file import KEYS, NODE_KEYS, check
+from trellis import apps
+from trellis.apps.command.info.pages import keys, pages
+from trellis.apps.command.info.pages.files import FILES
+from trellis.privacy.device.codes import CODES, REMEDIES
+from trellis.privacy.device.meanings import INTERNAL, NODE, POLICY, may_be
+from trellis.privacy.device.policy_file import KEYS, NODE_KEYS, check
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,12 +10,12 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-import apps
-from apps.command.info.described import settings
-from apps.command.info.site.links import Rewriter, spaced
-from apps.command.info.site.navigation import navigation, part_of
-from apps.command.info.site.notebooks import as_markdown
-from apps.command.info.site.sources import Sources, sources
+from trellis import apps
+from trellis.apps.command.info.described import settings
+from trellis.apps.command.info.site.links import Rewriter, spaced
+from trellis.apps.command.info.site.navigation import navigation, part_of
+from trellis.apps.command.info.site.notebooks import as_markdown
+from trellis.apps.command.info.site.sources import Sources, sources
 
 ROOT = Path(__file__).parents[2]
 # What a browser loads by itself; a link that a reader may follow is none of it.

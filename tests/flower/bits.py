@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.common.results import RunResult
+from trellis.apps.common.results import RunResult
 
 # Metrics that tell how long something took.
 VOLATILE = ("seconds", "slowest-client-seconds", "server-seconds")

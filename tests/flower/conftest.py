@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_limits
 
-from sim import flower
+from trellis.sim import flower
 
 
 def pytest_configure(config: pytest.Config) -> None:

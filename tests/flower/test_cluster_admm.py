@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apps import run
+from trellis.apps import run
 
 from .bits import assert_same_bits
 

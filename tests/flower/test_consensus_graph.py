@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps import run
-from apps.common.results import RunResult
-from apps.common.runner import app_folder, make_run_config
-from apps.common.settings import config_class
-from sim.deployment import Deployment
-from strategies.core.checkpoint import Checkpoint
+from trellis.apps import run
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import app_folder, make_run_config
+from trellis.apps.common.settings import config_class
+from trellis.sim.deployment import Deployment
+from trellis.strategies.core.checkpoint import Checkpoint
 
 from .bits import assert_same_bits
 
@@ -133,7 +133,7 @@ def test_real_processes_with_their_own_files_give_the_same_result(tmp_path):
 
 
 def test_kill_nine_and_resume_from_the_command_line(tmp_path):
-    command = [sys.executable, "-m", "apps", "run", STUDY]
+    command = [sys.executable, "-m", "trellis", "run", STUDY]
     settings = ["--set", "nodes=60", "--set", "rounds=150", "--set", "tolerance=0", "--seed", "3"]
     unbroken = tmp_path / "unbroken"
     subprocess.run([*command, *settings, "--out", unbroken], check=True, capture_output=True)

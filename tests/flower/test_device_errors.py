@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.runner import app_folder, make_run_config
-from privacy.device import log
-from sim.deployment import Deployment
+from trellis.apps.common.runner import app_folder, make_run_config
+from trellis.privacy.device import log
+from trellis.sim.deployment import Deployment
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apps import run
 from tests.apps.test_held_out import STUDIES, own_data
+from trellis.apps import run
 
 from .bits import assert_same_bits
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim import flower, processes
-from sim.deployment import Deployment
-from sim.flower import FlowerRun, FlowerRunError, FlowerSession, simulate, toml
+from trellis.sim import flower, processes
+from trellis.sim.deployment import Deployment
+from trellis.sim.flower import FlowerRun, FlowerRunError, FlowerSession, simulate, toml
 
 NASTY = 'it\'s "quoted" \\ C:\\temp = {x}\n\t# µ 图 😀 \x7f\x01 \u2028'
 

@@ -9,10 +9,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from apps.common.results import RunResult
-from apps.common.runner import app_folder, make_run_config
-from privacy.device import log
-from sim.deployment import Deployment
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import app_folder, make_run_config
+from trellis.privacy.device import log
+from trellis.sim.deployment import Deployment
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(900)]
 

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from apps.command.new.making import make_package
-from apps.common.results import RunResult
-from sim.deployment import Deployment
-from sim.flower import simulate
+from trellis.apps.command.new.making import make_package
+from trellis.apps.common.results import RunResult
+from trellis.sim.deployment import Deployment
+from trellis.sim.flower import simulate
 
 NAME, PACKAGE = "trial-pool", "trial_pool"
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]

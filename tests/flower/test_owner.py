@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.private.kept import kept_results
-from apps.common.runner import app_folder, make_run_config
-from privacy.device import log
-from sim.deployment import Deployment
+from trellis.apps.common.private.kept import kept_results
+from trellis.apps.common.runner import app_folder, make_run_config
+from trellis.privacy.device import log
+from trellis.sim.deployment import Deployment
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 

@@ -16,12 +16,12 @@ import pytest
 from rich.console import Console
 from scipy.spatial.distance import cdist
 
-from apps.experiments.sweep import Job, on_all_cores, sweep
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.gromov_wasserstein.graphs import shortest_paths
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
-from strategies.core.jobs import how_many_at_once
-from strategies.gromov_wasserstein import pairwise as gw_pairwise
+from trellis.apps.experiments.sweep import Job, on_all_cores, sweep
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.gromov_wasserstein.graphs import shortest_paths
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
+from trellis.strategies.core.jobs import how_many_at_once
+from trellis.strategies.gromov_wasserstein import pairwise as gw_pairwise
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"rounds": 3, "nodes": 8, "privacy": "sound", "epsilon": 20.0}
@@ -116,7 +116,7 @@ def test_the_command_for_distances_on_ray_gives_the_same_bits(tmp_path, processe
     ask = [str(tmp_path / "graphs.npz"), "--out", str(out), "--restarts", "8", "--workers", "2"]
     with tempfile.TemporaryDirectory(prefix="trellis-", ignore_cleanup_errors=True) as home:
         done = subprocess.run(
-            [sys.executable, "-m", "apps", "distances", *ask, "--ray"],
+            [sys.executable, "-m", "trellis", "distances", *ask, "--ray"],
             env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": home},
             cwd=ROOT,
             capture_output=True,

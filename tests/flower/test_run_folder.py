@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps import run
-from apps.common.progress import listening
-from apps.common.results import RunResult
-from apps.common.runner import app_folder, make_run_config
-from apps.common.settings import ConfigError
-from sim.flower import simulate
-from strategies.core.enrolment import StudyError
+from trellis.apps import run
+from trellis.apps.common.progress import listening
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import app_folder, make_run_config
+from trellis.apps.common.settings import ConfigError
+from trellis.sim.flower import simulate
+from trellis.strategies.core.enrolment import StudyError
 
 STUDY = "consensus-graph"
 pytestmark = [

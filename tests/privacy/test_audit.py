@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from privacy.audit import Finding, audit, ceiling, clopper_pearson, gaussian_audit
-from privacy.mechanisms.gaussian import gaussian_epsilon, gaussian_sigma
+from trellis.privacy.audit import Finding, audit, ceiling, clopper_pearson, gaussian_audit
+from trellis.privacy.mechanisms.gaussian import gaussian_epsilon, gaussian_sigma
 
 
 def gaussian(sigma):

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from privacy.accounting.sampled import ratio_for
-from privacy.audit_sums import audit_sum
-from privacy.mechanisms.shares import plan_share
+from trellis.privacy.accounting.sampled import ratio_for
+from trellis.privacy.audit_sums import audit_sum
+from trellis.privacy.mechanisms.shares import plan_share
 
 DELTA = 1e-3
 TRIALS = 40_000

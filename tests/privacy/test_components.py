@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from privacy.components import component_labels, matrix_components
+from trellis.privacy.components import component_labels, matrix_components
 
 
 def by_scipy(nodes, first, second):

@@ -13,7 +13,7 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
-from privacy import numerics
+from trellis.privacy import numerics
 
 RNG = np.random.default_rng(3)
 
@@ -118,7 +118,7 @@ def test_the_rest_of_scipy_stays_away_and_can_still_be_imported():
     """Taken alone first, then with all of scipy: the same bits, in one process."""
     code = """
 import sys, numpy as np
-from privacy import numerics
+from trellis.privacy import numerics
 a, b = np.diag([2.0, 3.0, 7.0]) + 0.1, np.array([1.0, 2.0, 3.0])
 root = numerics.brentq(lambda x: float(numerics.ndtr(x)) - 0.3, -5.0, 5.0)
 step = numerics.lapack().dposv(a, b)[1]

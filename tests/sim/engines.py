@@ -9,8 +9,8 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from sim.faults import Fault
-from sim.grid import LocalGrid, node_ids
+from trellis.sim.faults import Fault
+from trellis.sim.grid import LocalGrid, node_ids
 
 Handler = Callable[[Message, Context], Message]
 

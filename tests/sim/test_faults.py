@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
-from sim import faults
-from sim.faults import Away, Drop, Late, Nonsense, Raise
-from sim.grid import LocalGrid, node_ids
 from tests.sim.engines import ask, client_app, configs, count, echo, local_grid, metrics
+from trellis.sim import faults
+from trellis.sim.faults import Away, Drop, Late, Nonsense, Raise
+from trellis.sim.grid import LocalGrid, node_ids
 
 
 def test_a_fault_says_when_it_acts() -> None:

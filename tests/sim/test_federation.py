@@ -13,15 +13,15 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from privacy.device.policy import Policy
-from privacy.device.policy_file import read_policy, whole_config
-from privacy.secagg.signing import load_signing_key, load_trusted_keys
-from sim.federation import scripts
-from sim.federation.certificates import make_authority, make_server
-from sim.federation.create import create
-from sim.federation.device import Device
-from sim.federation.folder import Federation, FederationError
-from sim.flwr_command import CONNECTION
+from trellis.privacy.device.policy import Policy
+from trellis.privacy.device.policy_file import read_policy, whole_config
+from trellis.privacy.secagg.signing import load_signing_key, load_trusted_keys
+from trellis.sim.federation import scripts
+from trellis.sim.federation.certificates import make_authority, make_server
+from trellis.sim.federation.create import create
+from trellis.sim.federation.device import Device
+from trellis.sim.federation.folder import Federation, FederationError
+from trellis.sim.flwr_command import CONNECTION
 
 NAMES = ("north", "south", "west")
 

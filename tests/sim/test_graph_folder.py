@@ -11,12 +11,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from privacy.device.policy_file import whole_config
-from privacy.secagg.signing import load_trusted_keys
-from sim.federation.device import Device
-from sim.federation.folder import Federation, FederationError
-from sim.federation.graph.create import Planned, create_graph
-from sim.federation.graph.folder import Place, ServerGraph, is_graph
+from trellis.privacy.device.policy_file import whole_config
+from trellis.privacy.secagg.signing import load_trusted_keys
+from trellis.sim.federation.device import Device
+from trellis.sim.federation.folder import Federation, FederationError
+from trellis.sim.federation.graph.create import Planned, create_graph
+from trellis.sim.federation.graph.folder import Place, ServerGraph, is_graph
 
 NAMES = ("server-0", "server-1", "server-2")
 EDGES = ((0, 1), (1, 2))  # a path

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from sim.federation.folder import FederationError
-from sim.federation.graph.folder import ServerGraph
-from sim.federation.graph.rehearsal import GraphRehearsal
-from sim.federation.rehearsal import DEVICE, PART, SERVER
-from sim.processes import HAS_PROC, MARK, free_port, is_marked
+from trellis.sim.federation.folder import FederationError
+from trellis.sim.federation.graph.folder import ServerGraph
+from trellis.sim.federation.graph.rehearsal import GraphRehearsal
+from trellis.sim.federation.rehearsal import DEVICE, PART, SERVER
+from trellis.sim.processes import HAS_PROC, MARK, free_port, is_marked
 
 from .test_graph_folder import NAMES, make
 
@@ -61,7 +61,7 @@ def test_a_power_cut_lets_nobody_say_goodbye(rehearsal, monkeypatch, kill, end):
     )
     process.stdout.readline()
     # How it ended is for us to see; the code under test would take note of it first.
-    monkeypatch.setattr("sim.federation.rehearsal._reap", lambda pids: process.poll())
+    monkeypatch.setattr("trellis.sim.federation.rehearsal._reap", lambda pids: process.poll())
     assert rehearsal.down("server-2", kill=kill) == 1
     assert process.wait(timeout=10) == end
     process.stdout.close()

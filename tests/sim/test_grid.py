@@ -17,9 +17,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
-from sim.faults import Drop
-from sim.grid import LocalGrid, node_ids
 from tests.sim.engines import Handler, ask, client_app, configs, echo, local_grid
+from trellis.sim.faults import Drop
+from trellis.sim.grid import LocalGrid, node_ids
 
 # Flower's grid and ours, through the same contract ---------------------------------------------
 

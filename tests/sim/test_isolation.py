@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from sim.copies import copy_records
-from sim.grid import LocalGrid, node_ids
 from tests.sim.engines import ask, client_app, configs, count, echo, local_grid, metrics
+from trellis.sim.copies import copy_records
+from trellis.sim.grid import LocalGrid, node_ids
 
 
 def test_node_ids_look_like_flowers() -> None:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 
-from sim import copies, grid, local_nodes
-from sim.faults import Drop, Raise
-from sim.garbage import pace
-from strategies.core.exchange import exchange
 from tests.sim.engines import ask, count, echo, local_grid, reply_with
+from trellis.sim import copies, grid, local_nodes
+from trellis.sim.faults import Drop, Raise
+from trellis.sim.garbage import pace
+from trellis.strategies.core.exchange import exchange
 
 
 def test_each_message_is_answered_before_the_next_is_made() -> None:

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 import pytest
 
-from sim.federation import moving
-from sim.federation.device import Device
-from sim.federation.moving import EVERY, Moving, SuperNode
-from sim.federation.whereabouts import AGAIN, STEADY, Move, Whereabouts
-from sim.processes import descendants, started_at
-from sim.reach import Reach
+from trellis.sim.federation import moving
+from trellis.sim.federation.device import Device
+from trellis.sim.federation.moving import EVERY, Moving, SuperNode
+from trellis.sim.federation.whereabouts import AGAIN, STEADY, Move, Whereabouts
+from trellis.sim.processes import descendants, started_at
+from trellis.sim.reach import Reach
 
 OWN, FIRST, SECOND = "own:1", "first:2", "second:3"
 AFTER = 10.0
@@ -311,7 +311,7 @@ def family(scene, tmp_path, monkeypatch):
 
     class Popen(real):
         def __init__(self, command, **options):
-            if "sim.supernode" in command:
+            if "trellis.sim.supernode" in command:
                 command = [sys.executable, str(tmp_path / "family.py")]
             super().__init__(command, **options)
 

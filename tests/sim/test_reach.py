@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from sim.federation import certificates
-from sim.federation.certificates import make_authority, make_server
-from sim.processes import free_port
-from sim.reach import reach, split_address
+from trellis.sim.federation import certificates
+from trellis.sim.federation.certificates import make_authority, make_server
+from trellis.sim.processes import free_port
+from trellis.sim.reach import reach, split_address
 
 
 class Health(BaseHTTPRequestHandler):

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from sim.federation.folder import Federation
-from sim.federation.rehearsal import Rehearsal
-from sim.processes import HAS_PROC, MARK, descendants, started_at, stop_all
+from trellis.sim.federation.folder import Federation
+from trellis.sim.federation.rehearsal import Rehearsal
+from trellis.sim.processes import HAS_PROC, MARK, descendants, started_at, stop_all
 
 pytestmark = pytest.mark.skipif(not HAS_PROC, reason="needs Linux's /proc")
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]

@@ -11,8 +11,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
-from sim.grid import run_local
 from tests.sim.engines import ask, client_app, configs, echo, reply_with, server_app
+from trellis.sim.grid import run_local
 
 
 def identity() -> tuple:

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from sim.processes import started_at
-from sim.superexec import WakeableSleep
-from sim.supernode import AT_WORK, HEARTBEAT, SHORTEST, AdaptiveSleep, heartbeat_interval
+from trellis.sim.processes import started_at
+from trellis.sim.superexec import WakeableSleep
+from trellis.sim.supernode import AT_WORK, HEARTBEAT, SHORTEST, AdaptiveSleep, heartbeat_interval
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_flower_s_loops_wait_as_we_think():
         "assert 'subprocess.Popen(command)' in text and text.count('subprocess.') == 1\n"
         "other = sys.modules['flwr.supercore.superexec.run_superexec']\n"
         "assert 'time.sleep(task_poll_interval)' in inspect.getsource(other)\n"
-        "from sim.supernode import install, AdaptiveSleep\n"
+        "from trellis.sim.supernode import install, AdaptiveSleep\n"
         "before = loop._push_messages\n"
         "install()\n"
         "assert isinstance(loop.time.sleep, AdaptiveSleep)\n"
@@ -89,7 +89,7 @@ def test_signs_of_life_are_as_frequent_as_flower_takes_unless_somebody_says_othe
 ORPHAN = """
 import os, subprocess, sys, time
 from pathlib import Path
-from sim.supernode import end_without
+from trellis.sim.supernode import end_without
 if len(sys.argv) == 2:
     subprocess.Popen([sys.executable, "-c", Path(sys.argv[1]).read_text(), "x", str(os.getpid())])
 else:
@@ -116,8 +116,8 @@ def test_a_supernode_ends_with_the_process_that_looks_after_it(tmp_path):
 
 WAITER = """
 import sys, time
-from sim.processes import started_at
-from sim.superexec import WakeableSleep
+from trellis.sim.processes import started_at
+from trellis.sim.superexec import WakeableSleep
 sleep = WakeableSleep()
 print("ready", flush=True)
 for _ in range(2):
@@ -141,7 +141,7 @@ def test_a_signal_ends_the_sleep_also_one_that_comes_early():
 
 
 def test_a_superexec_that_is_not_listening_yet_survives_a_wake(monkeypatch):
-    from sim import supernode
+    from trellis.sim import supernode
 
     before = signal.getsignal(signal.SIGUSR1)
     real = subprocess.Popen

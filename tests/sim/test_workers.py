@@ -10,8 +10,8 @@ import pytest
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from sim.grid import node_ids, run_local
 from tests.sim.engines import ask, client_app, configs, count, local_grid, metrics, reply_with
+from trellis.sim.grid import node_ids, run_local
 
 
 def slow(message: Message, context: Context) -> Message:

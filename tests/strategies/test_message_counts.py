@@ -10,8 +10,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from apps import run
-from sim import grid
+from trellis.apps import run
+from trellis.sim import grid
 
 GRAPH = {"nodes": 12, "signals": "40"}
 PRECISION = {"variables": 18, "blocks": 3, "samples": "80"}

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
-from apps.joint_precision.private.own import raw_correlation
+from trellis.apps.common.results import RunResult
+from trellis.apps.joint_precision.private.own import raw_correlation
 
 from ..evidence import Estimate, beside_alone, estimate
 from .scans import NEW, Scans
@@ -74,7 +74,7 @@ class NewPeople:
         return estimate(list(self.by_hospital(values).values()), 0.0)
 
     def table(self, together: Vector, alone: Vector) -> dict[str, Any]:
-        """Return both as scores (`apps.common.evaluation.scores`), a row per hospital."""
+        """Return both as scores (`trellis.apps.common.evaluation.scores`), a row per hospital."""
         ours, theirs = self.by_hospital(together), self.by_hospital(alone)
         clients = [(name, self.hospital.count(name), ours[name], theirs[name]) for name in ours]
         return beside_alone(MEASURE, clients, (float(together.mean()), float(alone.mean())))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.pages.brains.connectome import connectome
-from apps.pages.page import FigureBlock
-from apps.pages.plots import svg
+from trellis.apps.pages.brains.connectome import connectome
+from trellis.apps.pages.page import FigureBlock
+from trellis.apps.pages.plots import svg
 
 from ..evidence import Edge
 from .scans import Region

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.experiments.datasets import dataset
+from trellis.apps.experiments.datasets import dataset
 
 Matrix = NDArray[np.float64]
 

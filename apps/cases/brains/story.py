@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
-from apps.joint_precision.report.named import named_graphs
-from apps.pages.held_out import beside_alone
-from apps.pages.page import Block, FigureBlock, Heading, Notice, Paragraph, Table
-from apps.pages.plots import svg
-from apps.pages.wording import counted
-from privacy.accounting.zcdp import zcdp_epsilon
+from trellis.apps.common.results import RunResult
+from trellis.apps.joint_precision.report.named import named_graphs
+from trellis.apps.pages.held_out import beside_alone
+from trellis.apps.pages.page import Block, FigureBlock, Heading, Notice, Paragraph, Table
+from trellis.apps.pages.plots import svg
+from trellis.apps.pages.wording import counted
+from trellis.privacy.accounting.zcdp import zcdp_epsilon
 
 from .. import evidence
 from ..blocks import against_alone, privacy_facts, ways_table, with_error

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import write_atomically
-from privacy.install import LAPTOP
+from trellis.apps.common.results import write_atomically
+from trellis.privacy.install import LAPTOP
 
 HOSPITALS = 12
 FEWEST = 24  # patients of the smallest hospital, about

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.joint_precision.report.named import named_graphs
-from apps.pages.named import NamedGraph
-from apps.pages.page import Block, FigureBlock, Heading, Paragraph, Table
-from apps.pages.plots import svg, two_colour_graph
+from trellis.apps.common.results import RunResult
+from trellis.apps.joint_precision.report.named import named_graphs
+from trellis.apps.pages.named import NamedGraph
+from trellis.apps.pages.page import Block, FigureBlock, Heading, Paragraph, Table
+from trellis.apps.pages.plots import svg, two_colour_graph
 
 from .. import evidence
 from ..blocks import edges_table

@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Sequence
 
-from apps.common.evaluation.measures import ACCURACY, ALONE, THIS
-from apps.common.results import RunResult
-from apps.pages.page import Block, Heading, Notice, Paragraph
-from apps.pages.wording import counted
+from trellis.apps.common.evaluation.measures import ACCURACY, ALONE, THIS
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.page import Block, Heading, Notice, Paragraph
+from trellis.apps.pages.wording import counted
 
 from .. import evidence
 from ..blocks import (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
+from trellis.apps.common.results import RunResult
 
 from ..evidence import Estimate, beside_alone, estimate
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from apps.common.seeds import generator
-from apps.experiments.datasets import dataset
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.gromov_wasserstein.files.tudataset import read_tudataset
-from apps.gromov_wasserstein.graphs import Graph
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.datasets import dataset
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.gromov_wasserstein.files.tudataset import read_tudataset
+from trellis.apps.gromov_wasserstein.graphs import Graph
 
 COMPANIES = 8
 FOLDER = "molecules"

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.gromov_wasserstein.graphs import Graph
-from apps.pages.figure import INK, QUIET, style, svg
-from apps.pages.graphs import networkx_for
-from apps.pages.page import FigureBlock
+from trellis.apps.common.results import RunResult
+from trellis.apps.gromov_wasserstein.graphs import Graph
+from trellis.apps.pages.figure import INK, QUIET, style, svg
+from trellis.apps.pages.graphs import networkx_for
+from trellis.apps.pages.page import FigureBlock
 
 from .owners import ATOMS, formula
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from apps.common.evaluation.measures import ACCURACY, ALONE, THIS
-from apps.pages.held_out import beside_alone
-from apps.pages.page import Block, FigureBlock, Heading, Notice, Paragraph, Table
-from apps.pages.plots import svg
+from trellis.apps.common.evaluation.measures import ACCURACY, ALONE, THIS
+from trellis.apps.pages.held_out import beside_alone
+from trellis.apps.pages.page import Block, FigureBlock, Heading, Notice, Paragraph, Table
+from trellis.apps.pages.plots import svg
 
 from .. import evidence
 from ..blocks import against_alone, clients_blocks, privacy_facts, ways_table, with_error

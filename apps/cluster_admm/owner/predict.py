@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from apps.server_graph.owner.predict import predict
+from trellis.apps.server_graph.owner.predict import predict
 
 __all__ = ["predict"]

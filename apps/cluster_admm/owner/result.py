@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.cluster_admm.losses import is_own, own_loss, targets_of
-from apps.cluster_admm.problem import mean_losses, signed_labels
-from apps.cluster_admm.steps import alone
-from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores
-from apps.common.own_data.scaling import Scaling
-from apps.common.own_data.units import learned_in_own_units
-from apps.common.private.personal import Personal
-from apps.server_graph.data import Samples
-from apps.server_graph.owner.result import classes_of, raw_model, scores_in_units
+from trellis.apps.cluster_admm.losses import is_own, own_loss, targets_of
+from trellis.apps.cluster_admm.problem import mean_losses, signed_labels
+from trellis.apps.cluster_admm.steps import alone
+from trellis.apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores
+from trellis.apps.common.own_data.scaling import Scaling
+from trellis.apps.common.own_data.units import learned_in_own_units
+from trellis.apps.common.private.personal import Personal
+from trellis.apps.server_graph.data import Samples
+from trellis.apps.server_graph.owner.result import classes_of, raw_model, scores_in_units
 
 if TYPE_CHECKING:
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.bool_]

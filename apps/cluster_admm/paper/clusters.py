@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.experiments.sweep import Job, Outcome, by_row
-from strategies.cluster_admm.search import agreement
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import Job, Outcome, by_row
+from trellis.strategies.cluster_admm.search import agreement
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_truth

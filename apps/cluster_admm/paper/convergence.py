@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, spread, standard_error
-from apps.experiments.making import Making
-from apps.pages.plots import curves
-from privacy.accounting.zcdp import decaying_total
+from trellis.apps.experiments.finding import Finding, spread, standard_error
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
+from trellis.privacy.accounting.zcdp import decaying_total
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_truth

@@ -27,9 +27,9 @@ import math
 
 import numpy as np
 
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from privacy.accounting.zcdp import zcdp_rho
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.privacy.accounting.zcdp import zcdp_rho
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_table, synthetic_truth

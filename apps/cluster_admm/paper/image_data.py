@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.seeds import generator
-from apps.common.tables import DataError
-from apps.experiments.datasets import DataSetMissing, dataset
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import DataSetMissing, dataset
 
 Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -145,7 +145,7 @@ def read_medmnist(path: Path) -> ImageSet:
 
 
 def mnist() -> ImageSet:
-    """Return MNIST from the folder of data sets; see `apps.experiments.datasets`."""
+    """Return MNIST from the folder of data sets; see `trellis.apps.experiments.datasets`."""
     return read_mnist(dataset("MNIST"))
 
 

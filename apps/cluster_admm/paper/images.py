@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.threads import one_blas_thread
-from apps.experiments.finding import Finding, standard_error
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.experiments.finding import Finding, standard_error
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_truth

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from apps.experiments.finding import Finding, Verdict, side, standard_error, surely
+from trellis.apps.experiments.finding import Finding, Verdict, side, standard_error, surely
 
 HOLDS, OPEN, FAILS = 1, 0, -1
 

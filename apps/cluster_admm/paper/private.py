@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding, standard_error
-from apps.experiments.making import Making
-from apps.pages.plots import curves
-from strategies.cluster_admm.summed import SummedClusters
-from strategies.core.base import StudyError
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding, standard_error
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
+from trellis.strategies.cluster_admm.summed import SummedClusters
+from trellis.strategies.core.base import StudyError
 
 from ..config import ClusterAdmmConfig
 from ..data import Truth, synthetic_table, synthetic_truth

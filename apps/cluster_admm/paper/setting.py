@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.threads import one_blas_thread
-from apps.experiments.making import Making
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.experiments.making import Making
 
 from ..config import ClusterAdmmConfig
 from ..simulate import Simulation, simulate

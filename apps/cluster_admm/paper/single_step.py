@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.servers import build_topology
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.common.servers import build_topology
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_truth

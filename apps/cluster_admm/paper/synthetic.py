@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from .judging import HOLDS, Gap, above, judged, known
 from .setting import (

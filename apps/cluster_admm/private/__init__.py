@@ -1,4 +1,4 @@
 """Noisy secure sums of cluster-admm: what a device adds to them (`moments`), what it keeps (`own`).
 
-The server's side, which sees the noisy sums only, is `strategies.cluster_admm.summed`.
+The server's side, which sees the noisy sums only, is `trellis.strategies.cluster_admm.summed`.
 """

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from privacy.accounting.sampled import ratio_for
+from trellis.privacy.accounting.sampled import ratio_for
 
 from ..config import ClusterAdmmConfig
 

@@ -19,8 +19,8 @@ import math
 
 import numpy as np
 
-from privacy.accounting.sampled import ratio_for
-from strategies.cluster_admm.summed import SummedClusters
+from trellis.privacy.accounting.sampled import ratio_for
+from trellis.strategies.cluster_admm.summed import SummedClusters
 
 from ..config import ClusterAdmmConfig
 from .budget import PART

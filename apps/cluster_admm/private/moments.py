@@ -45,7 +45,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.numerics import expit
+from trellis.privacy.numerics import expit
 
 Array = NDArray[np.float64]
 

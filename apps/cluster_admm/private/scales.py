@@ -17,7 +17,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.private.octaves import PLACES, octave_counts, standing_out
+from trellis.apps.common.private.octaves import PLACES, octave_counts, standing_out
 
 Array = NDArray[np.float64]
 

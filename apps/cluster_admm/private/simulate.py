@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.evaluation.holding import drawn_rows
-from apps.common.seeds import generator
-from privacy.mechanisms.shares import plan_share, simulated_sum_noise
-from strategies.cluster_admm.summed import SummedClusters
-from strategies.core.base import Client, RoundPlan
+from trellis.apps.common.evaluation.holding import drawn_rows
+from trellis.apps.common.seeds import generator
+from trellis.privacy.mechanisms.shares import plan_share, simulated_sum_noise
+from trellis.strategies.cluster_admm.summed import SummedClusters
+from trellis.strategies.core.base import Client, RoundPlan
 
 from ..build import FRACTION_BITS, build_sums
 from ..config import ClusterAdmmConfig

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.sparse.csgraph import connected_components, shortest_path
 
-from apps.common.results import RunResult
-from apps.pages import plots
-from apps.pages.clients.chosen import shown, table_of
-from apps.pages.page import Block, Facts, FigureBlock, Notice, Paragraph, Section, Table
-from apps.pages.server_map import server_map
-from apps.pages.wording import counted, number
-from strategies.cluster_admm.mixing import neighbourhood_means
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages import plots
+from trellis.apps.pages.clients.chosen import shown, table_of
+from trellis.apps.pages.page import Block, Facts, FigureBlock, Notice, Paragraph, Section, Table
+from trellis.apps.pages.server_map import server_map
+from trellis.apps.pages.wording import counted, number
+from trellis.strategies.cluster_admm.mixing import neighbourhood_means
 
 from .outcome import Outcome, Places, distances
 from .words import NMSD

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from apps.common.settings import ConfigError
-from strategies.core.base import StudyError
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.core.base import StudyError
 
 from ..config import ClusterAdmmConfig
 from ..simulate import Simulation, simulate

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult, write_atomically
-from apps.pages.graphs import node_names, write_graph
+from trellis.apps.common.results import RunResult, write_atomically
+from trellis.apps.pages.graphs import node_names, write_graph
 
 from .outcome import Outcome
 
@@ -61,7 +61,7 @@ def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def _write_graph(path: Path, outcome: Outcome, adjacency: NDArray[np.bool_]) -> None:
-    """Write the graph; `apps.pages.graphs.write_graphml` has attributes of edges only."""
+    """Write the graph; `trellis.apps.pages.graphs.write_graphml` has attributes of edges only."""
     names = node_names(outcome.server_names)
     if len(set(names)) < len(names):
         names = [f"server-{s}" for s in range(len(names))]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from apps.common.results import RunResult
-from apps.pages.named import NamedGraph, NamedGraphs, NamedTable
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.named import NamedGraph, NamedGraphs, NamedTable
 
 from .outcome import Outcome
 

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from apps.common.own_data.scaling import parameter_names
-from apps.common.results import RunResult
-from apps.pages.network import known_servers
+from trellis.apps.common.own_data.scaling import parameter_names
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.network import known_servers
 
 from ..problem import nmsd
 

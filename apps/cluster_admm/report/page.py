@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
-from apps.pages import plots
-from apps.pages.network import network_sections
-from apps.pages.report import (
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.pages import plots
+from trellis.apps.pages.network import network_sections
+from trellis.apps.pages.report import (
     Block,
     Code,
     FigureBlock,
@@ -54,7 +54,7 @@ _CROSSES = (
 
 
 def sections(result: RunResult) -> list[Section]:
-    """Return the study's part of the report; see `apps.pages.report.write_report`."""
+    """Return the study's part of the report; see `trellis.apps.pages.report.write_report`."""
     outcome = Outcome.of(result)
     found = []
     if outcome is None:

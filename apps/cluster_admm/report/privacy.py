@@ -16,14 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
-from apps.pages import plots
-from apps.pages.page import Block, Facts, FigureBlock, Notice, Paragraph, Section
-from apps.pages.wording import number
-from privacy.accounting.series import every, releases
-from privacy.accounting.zcdp import decaying_rho, decaying_total, paper_decaying_total, zcdp_epsilon
-from privacy.mechanisms.gaussian import gaussian_epsilon
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.pages import plots
+from trellis.apps.pages.page import Block, Facts, FigureBlock, Notice, Paragraph, Section
+from trellis.apps.pages.wording import number
+from trellis.privacy.accounting.series import every, releases
+from trellis.privacy.accounting.zcdp import (
+    decaying_rho,
+    decaying_total,
+    paper_decaying_total,
+    zcdp_epsilon,
+)
+from trellis.privacy.mechanisms.gaussian import gaussian_epsilon
 
 from ..config import ClusterAdmmConfig
 from ..release import gradient_bound, statement

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
-from apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table
-from apps.pages.wording import number
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table
+from trellis.apps.pages.wording import number
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_table, synthetic_truth

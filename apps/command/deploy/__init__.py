@@ -6,14 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.command.given import StudyNames, add_settings
-from apps.command.saying import say
-from apps.common.settings import ConfigError
+from trellis.apps.command.given import StudyNames, add_settings
+from trellis.apps.command.saying import say
+from trellis.apps.common.settings import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.federation.folder import Federation
+    from trellis.sim.federation.folder import Federation
 
     from .graph import GraphCommands
 
@@ -122,8 +122,8 @@ def _add_run(parts: Any) -> None:
 
 def act_init(options: argparse.Namespace, console: Console) -> int:
     """Make a federation's folder."""
-    from sim.federation.create import create
-    from sim.federation.folder import Federation
+    from trellis.sim.federation.create import create
+    from trellis.sim.federation.folder import Federation
 
     if options.host and not options.tls:
         raise ConfigError("--host needs --tls: without TLS a federation is for one machine only")
@@ -155,7 +155,7 @@ def act_init(options: argparse.Namespace, console: Console) -> int:
 
 def act_up(options: argparse.Namespace, console: Console) -> int:
     """Start a federation on this machine."""
-    from sim.federation.rehearsal import Rehearsal
+    from trellis.sim.federation.rehearsal import Rehearsal
 
     if graph := _graph(options):
         return graph.up(options.only, console)
@@ -172,8 +172,8 @@ def act_status(options: argparse.Namespace, console: Console) -> int:
     """Say who is online and how runs have ended; 1 where a device is not online."""
     from rich.table import Table
 
-    from sim.federation.rehearsal import Rehearsal, commands
-    from sim.flwr_command import CONNECTION
+    from trellis.sim.federation.rehearsal import Rehearsal, commands
+    from trellis.sim.flwr_command import CONNECTION
 
     if graph := _graph(options):
         return graph.status(console)
@@ -205,7 +205,7 @@ def act_status(options: argparse.Namespace, console: Console) -> int:
 
 def act_down(options: argparse.Namespace, console: Console) -> int:
     """Stop what was started on this machine."""
-    from sim.federation.rehearsal import Rehearsal
+    from trellis.sim.federation.rehearsal import Rehearsal
 
     if graph := _graph(options):
         return graph.down(options.only, options.kill, console)
@@ -218,7 +218,7 @@ def act_down(options: argparse.Namespace, console: Console) -> int:
 
 def act_register(options: argparse.Namespace, console: Console) -> int:
     """Register the devices at their SuperLink."""
-    from sim.federation.rehearsal import register_for_real
+    from trellis.sim.federation.rehearsal import register_for_real
 
     if graph := _graph(options):
         return graph.register(console)
@@ -230,7 +230,7 @@ def act_register(options: argparse.Namespace, console: Console) -> int:
 
 def act_check(options: argparse.Namespace, console: Console) -> int:
     """Look at a device before it joins; 1 where something is not well."""
-    from sim.federation.device import Device
+    from trellis.sim.federation.device import Device
 
     from .check import findings
 
@@ -251,7 +251,7 @@ def named_devices(
 
     ``clients`` is how many there are over all servers, where that is asked for.
     """
-    from apps.common.tables import client_sources
+    from trellis.apps.common.tables import client_sources
 
     files = [] if options.data is None else client_sources(options.data)
     count = clients or len(files)
@@ -272,7 +272,7 @@ def named_devices(
 
 def not_ready(federation: Federation) -> list[str]:
     """Return why devices of a folder would not start here."""
-    from sim.federation.device import Device
+    from trellis.sim.federation.device import Device
 
     from .check import before_start
 
@@ -285,7 +285,7 @@ def not_ready(federation: Federation) -> list[str]:
 
 def _graph(options: argparse.Namespace) -> GraphCommands | None:
     """Return what to do with a graph of servers, where the folder is one."""
-    from sim.federation.graph.folder import ServerGraph, is_graph
+    from trellis.sim.federation.graph.folder import ServerGraph, is_graph
 
     from .graph import GraphCommands
 
@@ -297,6 +297,6 @@ def _graph(options: argparse.Namespace) -> GraphCommands | None:
 
 
 def _load(folder: Path) -> Federation:
-    from sim.federation.folder import Federation
+    from trellis.sim.federation.folder import Federation
 
     return Federation.load(folder)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sim.federation.device import Device
+    from trellis.sim.federation.device import Device
 
 _LEAST_FREE = 100e6  # bytes on the disk of the state folder
 # Seconds by which our clock may be ahead of the server's, or behind: Flower refuses a device's
@@ -55,7 +55,7 @@ def findings(device: Device) -> Iterator[Finding]:
 
 def before_start(device: Device) -> Iterator[Finding]:
     """Yield what is cheap to look at, and without which starting makes no sense."""
-    from privacy.device.policy_file import PolicyError, whole_config
+    from trellis.privacy.device.policy_file import PolicyError, whole_config
 
     try:
         config = whole_config(device.node)
@@ -108,8 +108,8 @@ def _state(config: Mapping[str, Any]) -> Finding:
 
 
 def _data(device: Device) -> Finding:
-    from apps.common.settings import ConfigError
-    from apps.common.tables import DataError
+    from trellis.apps.common.settings import ConfigError
+    from trellis.apps.common.tables import DataError
 
     given = device.node.get("data-path")
     if not given:
@@ -145,10 +145,10 @@ def _read(study: str, path: Path) -> tuple[list[str], int]:
 
     Strictly, also where a private run would not mind: the owner can still mend the file.
     """
-    import apps
-    from apps.common.node import Node
-    from apps.common.settings import config_class
-    from apps.common.tables import read_table
+    from trellis import apps
+    from trellis.apps.common.node import Node
+    from trellis.apps.common.settings import config_class
+    from trellis.apps.common.tables import read_table
 
     if not study:
         if path.is_dir():
@@ -180,8 +180,8 @@ def _difference(wanted: list[str], columns: list[str]) -> str:
 
 
 def _policy(device: Device) -> Iterator[Finding]:
-    from apps.command.device.policy import in_words
-    from privacy.device.policy_file import PolicyError, whole_config
+    from trellis.apps.command.device.policy import in_words
+    from trellis.privacy.device.policy_file import PolicyError, whole_config
 
     try:
         lines = in_words(whole_config(device.node))
@@ -194,8 +194,8 @@ def _policy(device: Device) -> Iterator[Finding]:
 
 def _signing(device: Device) -> Finding:
     """Look whether the others will know this device: its own key must be in its own table."""
-    from privacy.device.policy_file import PolicyError, whole_config
-    from privacy.secagg.signing import load_signing_key, load_trusted_keys
+    from trellis.privacy.device.policy_file import PolicyError, whole_config
+    from trellis.privacy.secagg.signing import load_signing_key, load_trusted_keys
 
     try:
         config = whole_config(device.node)
@@ -218,7 +218,7 @@ def _signing(device: Device) -> Finding:
 
 
 def _server(device: Device) -> Iterator[Finding]:
-    from sim.reach import reach
+    from trellis.sim.reach import reach
 
     found = reach(device.superlink, device.root_certificates)
     yield Finding("server", found.ok, found.words)
@@ -237,7 +237,7 @@ def _server(device: Device) -> Iterator[Finding]:
 
 def _fallbacks(device: Device) -> Iterator[Finding]:
     """Look at the SuperLinks for the time in which the own one is gone; none needs to be there."""
-    from sim.reach import reach
+    from trellis.sim.reach import reach
 
     for place, address in enumerate(device.fallback, start=1):
         found = reach(address, device.root_certificates)

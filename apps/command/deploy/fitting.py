@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.common.own_data.choosing import FEWEST, Chosen, choose_places
-from apps.common.settings import ConfigError, StudyConfig, config_class
+from trellis.apps.common.own_data.choosing import FEWEST, Chosen, choose_places
+from trellis.apps.common.settings import ConfigError, StudyConfig, config_class
 
 
 @dataclass
@@ -157,9 +157,9 @@ class _Fitter:
             )
 
     def _check_policies(self, config: StudyConfig) -> None:
-        from apps.common.guard import wish
-        from privacy.device.codes import PrivacyRefused
-        from privacy.device.policy import Policy
+        from trellis.apps.common.guard import wish
+        from trellis.privacy.device.codes import PrivacyRefused
+        from trellis.privacy.device.policy import Policy
 
         asked = wish(config)
         for name, node in self.devices.items():
@@ -172,7 +172,7 @@ class _Fitter:
 
     def _strict(self) -> list[str]:
         """Return the devices that take part in private runs only."""
-        from privacy.device.policy import Policy
+        from trellis.privacy.device.policy import Policy
 
         found = []
         for name, node in self.devices.items():

@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.command.saying import say
-from apps.common.settings import ConfigError
+from trellis.apps.command.saying import say
+from trellis.apps.common.settings import ConfigError
 
 from . import not_ready
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.federation.graph.folder import ServerGraph
+    from trellis.sim.federation.graph.folder import ServerGraph
 
 
 class GraphCommands:
@@ -27,7 +27,7 @@ class GraphCommands:
     """
 
     def __init__(self, graph: ServerGraph, typed: Path) -> None:
-        from sim.federation.graph.rehearsal import GraphRehearsal
+        from trellis.sim.federation.graph.rehearsal import GraphRehearsal
 
         self.graph, self.typed = graph, typed
         self.rehearsal = GraphRehearsal(graph)
@@ -82,7 +82,7 @@ class GraphCommands:
 
     def register(self, console: Console) -> int:
         """Register devices and bridges at the real SuperLinks."""
-        from sim.federation.rehearsal import register_for_real
+        from trellis.sim.federation.rehearsal import register_for_real
 
         for name, federation in self.graph.federations.items():
             say(console, f"{name}:")
@@ -93,7 +93,7 @@ class GraphCommands:
 
     def _not_ready(self, names: list[str]) -> list[str]:
         """Return why devices or bridges would not start here."""
-        from sim.federation.device import Device
+        from trellis.sim.federation.device import Device
 
         from .check import before_start
 
@@ -132,8 +132,8 @@ def _last_run(folder: Path) -> dict[int, dict[str, float]]:
 
 def _last_row(folder: Path) -> dict[str, float]:
     """Return the metrics of the last round of a run: of its end, or of its last checkpoint."""
-    from apps.common.results import RunResult
-    from strategies.core.checkpoint import Checkpoint
+    from trellis.apps.common.results import RunResult
+    from trellis.strategies.core.checkpoint import Checkpoint
 
     try:
         result = RunResult.load(folder)

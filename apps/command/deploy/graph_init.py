@@ -6,25 +6,25 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from apps.command.saying import say
-from apps.common.settings import ConfigError
+from trellis.apps.command.saying import say
+from trellis.apps.common.settings import ConfigError
 
 from . import named_devices
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.federation.graph.create import Planned
-    from sim.run_config import Scalar
-    from strategies.topology.graph import Topology
+    from trellis.sim.federation.graph.create import Planned
+    from trellis.sim.run_config import Scalar
+    from trellis.strategies.topology.graph import Topology
 
 _DRAWN = ("erdos-renyi", "random", "small-world")
 
 
 def init(options: argparse.Namespace, port: int, console: Console) -> int:
     """Make the folder of a graph of servers."""
-    from sim.federation.graph.create import create_graph
-    from sim.federation.graph.folder import ServerGraph
+    from trellis.sim.federation.graph.create import create_graph
+    from trellis.sim.federation.graph.folder import ServerGraph
 
     topology, file = _topology(options)
     servers = topology.servers
@@ -66,8 +66,8 @@ def init(options: argparse.Namespace, port: int, console: Console) -> int:
 
 def _topology(options: argparse.Namespace) -> tuple[Topology, Path | None]:
     """Return the graph of servers, and its file where there is one."""
-    from strategies.topology.files import SUFFIXES
-    from strategies.topology.graph import topology
+    from trellis.strategies.topology.files import SUFFIXES
+    from trellis.strategies.topology.graph import topology
 
     setting = options.topology or "ring"
     is_file = setting.lower().endswith(SUFFIXES)
@@ -99,8 +99,8 @@ def _clients(
 
     As a run in one process deals them: by ``assignment.csv`` beside the data, or else contiguously.
     """
-    from apps.common.assignment import ASSIGNMENT, assigned_number, dealt_server
-    from apps.common.node import Node
+    from trellis.apps.common.assignment import ASSIGNMENT, assigned_number, dealt_server
+    from trellis.apps.common.node import Node
 
     table = options.data / ASSIGNMENT if options.data is not None else None
     table = table if table is not None and table.is_file() else None
@@ -132,7 +132,7 @@ def _plans(
     port: int,
     clients: list[dict[str, dict[str, Scalar]]],
 ) -> list[Planned]:
-    from sim.federation.graph.create import Planned
+    from trellis.sim.federation.graph.create import Planned
 
     if not 0 < port <= port + servers - 1 < 65536:
         raise ConfigError(

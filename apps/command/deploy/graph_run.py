@@ -10,25 +10,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.command.saying import say
-from apps.common.settings import ConfigError, Scalar
+from trellis.apps.command.saying import say
+from trellis.apps.common.settings import ConfigError, Scalar
 
 from .graph_settings import GraphRun, graph_settings, new_name, server_config
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.federation.graph.folder import ServerGraph
-    from sim.flwr_command import FlwrCommand
+    from trellis.sim.federation.graph.folder import ServerGraph
+    from trellis.sim.flwr_command import FlwrCommand
 
 Config = dict[str, Scalar]
 
 
 def run_graph(options: argparse.Namespace, console: Console) -> int:
     """Submit a study to every server and follow all; 0 only where all completed."""
-    from apps.common.runner import app_folder
-    from sim.federation.graph.folder import ServerGraph
-    from sim.run_config import check_run_config
+    from trellis.apps.common.runner import app_folder
+    from trellis.sim.federation.graph.folder import ServerGraph
+    from trellis.sim.run_config import check_run_config
 
     graph = ServerGraph.load(options.folder)
     if options.only is not None and options.resume is None:
@@ -63,8 +63,8 @@ def run_graph(options: argparse.Namespace, console: Console) -> int:
 
 def _config(options: argparse.Namespace, graph: ServerGraph, console: Console) -> Config:
     """Return the run config that all servers have in common."""
-    from apps.command.run import requested
-    from apps.common.runner import make_run_config
+    from trellis.apps.command.run import requested
+    from trellis.apps.common.runner import make_run_config
 
     from .fitting import fit
     from .submit import node_configs
@@ -93,7 +93,7 @@ def _written(graph: ServerGraph, folder: Path) -> Path:
 
 
 def _folder(options: argparse.Namespace, graph: ServerGraph) -> Path:
-    from apps.common.files.run_folder import refuse_to_replace
+    from trellis.apps.common.files.run_folder import refuse_to_replace
 
     from .submit import new_folder
 
@@ -112,8 +112,8 @@ def _place(folder: Path, number: int) -> Path:
 
 def _commands(graph: ServerGraph, names: Iterable[str]) -> dict[str, FlwrCommand]:
     """Return the ``flwr`` command for every server; one that does not answer ends it here."""
-    from sim.federation.folder import FederationError
-    from sim.federation.rehearsal import commands
+    from trellis.sim.federation.folder import FederationError
+    from trellis.sim.federation.rehearsal import commands
 
     found = {}
     for name in names:
@@ -128,8 +128,8 @@ def _submit(
     commands: Mapping[str, FlwrCommand], app: Path, configs: Mapping[str, Config]
 ) -> dict[str, int]:
     """Submit all runs at once; where one is refused the others are stopped."""
-    from sim.flwr_command import CONNECTION
-    from sim.processes import FlowerRunError
+    from trellis.sim.flwr_command import CONNECTION
+    from trellis.sim.processes import FlowerRunError
 
     with ThreadPoolExecutor(len(configs)) as pool:
         waiting = {n: pool.submit(commands[n].submit, app, config) for n, config in configs.items()}
@@ -151,9 +151,9 @@ def _follow(
     commands: Mapping[str, FlwrCommand], runs: Mapping[str, int], rounds: int, console: Console
 ) -> dict[str, Any] | None:
     """Follow all runs, a thread each; return how each ended, nothing where Ctrl-C came first."""
-    from apps.common.progress import Display, display_on
-    from sim.flwr_command import CONNECTION
-    from sim.processes import FlowerRunError
+    from trellis.apps.common.progress import Display, display_on
+    from trellis.sim.flwr_command import CONNECTION
+    from trellis.sim.processes import FlowerRunError
 
     from .submit import log_reader
 
@@ -224,8 +224,8 @@ def _report(
 
 def _say_end(console: Console, name: str, out: Path, end: Any) -> bool:
     """Say how one server's run ended; return whether it completed."""
-    from apps.common.results import RunResult
-    from sim.flwr_command import FlowerRun, tail
+    from trellis.apps.common.results import RunResult
+    from trellis.sim.flwr_command import FlowerRun, tail
 
     if not isinstance(end, FlowerRun):
         say(console, f"{name}: could not be followed to its end: {end}")

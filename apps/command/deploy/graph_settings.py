@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.common.settings import ConfigError, Scalar, config_class
+from trellis.apps.common.settings import ConfigError, Scalar, config_class
 
 if TYPE_CHECKING:
-    from sim.federation.folder import Federation
-    from sim.federation.graph.folder import Place, ServerGraph
+    from trellis.sim.federation.folder import Federation
+    from trellis.sim.federation.graph.folder import Place, ServerGraph
 
 NOTES = "graph-run.toml"  # in the folder of a run
 ONLY_FOR_GRAPHS = ("graph_run", "only", "max_staleness", "server_timeout")
@@ -74,7 +74,7 @@ class GraphRun:
 
     def save(self, folder: Path) -> None:
         """Write it into the folder of the run, for who resumes it."""
-        from sim.run_config import toml
+        from trellis.sim.run_config import toml
 
         (folder / NOTES).write_text(toml(self.settings("name")), encoding="utf-8")
 
@@ -188,7 +188,7 @@ def server_alone(options: argparse.Namespace, federation: Federation) -> ServerA
     ConfigError
         For a run on a graph that has no name, and for options of a graph where there is none.
     """
-    from sim.federation.graph.folder import Place
+    from trellis.sim.federation.graph.folder import Place
 
     place = Place.load(options.folder)
     if place is None or not has_servers(options.study):

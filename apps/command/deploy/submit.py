@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.command.saying import say
-from apps.common.settings import ConfigError
+from trellis.apps.command.saying import say
+from trellis.apps.common.settings import ConfigError
 
 from .graph_settings import server_alone
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.federation.folder import Federation
+    from trellis.sim.federation.folder import Federation
 
 
 def act_run(options: argparse.Namespace, console: Console) -> int:
@@ -25,16 +25,16 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
     Ctrl-C leaves the run going, and says how to follow it further and how to stop it: devices may
     have spent part of their budgets on it already.
     """
-    from apps.command.run import requested
-    from apps.common.files.run_folder import refuse_to_replace
-    from apps.common.progress import display_on
-    from apps.common.runner import app_folder, make_run_config
-    from sim.federation.folder import Federation
-    from sim.federation.graph.folder import is_graph
-    from sim.federation.rehearsal import commands
-    from sim.flwr_command import CONNECTION
-    from sim.processes import FlowerRunError
-    from sim.run_config import check_run_config
+    from trellis.apps.command.run import requested
+    from trellis.apps.common.files.run_folder import refuse_to_replace
+    from trellis.apps.common.progress import display_on
+    from trellis.apps.common.runner import app_folder, make_run_config
+    from trellis.sim.federation.folder import Federation
+    from trellis.sim.federation.graph.folder import is_graph
+    from trellis.sim.federation.rehearsal import commands
+    from trellis.sim.flwr_command import CONNECTION
+    from trellis.sim.processes import FlowerRunError
+    from trellis.sim.run_config import check_run_config
 
     from .fitting import fit
 
@@ -92,9 +92,9 @@ def act_run(options: argparse.Namespace, console: Console) -> int:
 
 def _report(options: argparse.Namespace, console: Console, out: Path, ended: Any) -> int:
     """Say how a run ended and where its result is."""
-    from apps.command.closing import show
-    from apps.common.results import RunResult, is_held
-    from sim.flwr_command import tail
+    from trellis.apps.command.closing import show
+    from trellis.apps.common.results import RunResult, is_held
+    from trellis.sim.flwr_command import tail
 
     try:
         result = RunResult.load(out)
@@ -126,7 +126,7 @@ def log_reader(
     label: str, rounds: int, display: Any, tell: Callable[[str], None]
 ) -> Callable[[str], None]:
     """Return what makes progress of the lines of a run's log, and tells its warnings."""
-    from apps.common.progress import row_of
+    from trellis.apps.common.progress import row_of
 
     def read(line: str) -> None:
         if row := row_of(line):
@@ -139,8 +139,8 @@ def log_reader(
 
 def node_configs(federation: Federation) -> dict[str, dict[str, Any]]:
     """Return the node config of every device, as far as its folder is still here."""
-    from sim.federation.device import Device
-    from sim.federation.folder import FederationError
+    from trellis.sim.federation.device import Device
+    from trellis.sim.federation.folder import FederationError
 
     found: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(federation.names):

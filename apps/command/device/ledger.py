@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.command.saying import say
+from trellis.apps.command.saying import say
 
 from .state import asker, config_of, there
 
@@ -24,8 +24,8 @@ def add(parts: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Say what was released from a state folder."""
-    from privacy.accounting.budget import DeviceLedger, Policy
-    from privacy.accounting.totals import total_epsilon
+    from trellis.privacy.accounting.budget import DeviceLedger, Policy
+    from trellis.privacy.accounting.totals import total_epsilon
 
     there(options.state)
     policy = Policy.from_node_config(config_of(options.state))

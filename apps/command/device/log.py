@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.command.saying import say
+from trellis.apps.command.saying import say
 
 from .state import asker, there
 
@@ -25,8 +25,8 @@ def add(parts: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Say what happened on a device, newest last."""
-    from privacy.device import log
-    from privacy.device.codes import CODES
+    from trellis.privacy.device import log
+    from trellis.privacy.device.codes import CODES
 
     there(options.state)
     lines = log.read(options.state)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.command.saying import say
+from trellis.apps.command.saying import say
 
 from .state import config_of
 
@@ -28,7 +28,7 @@ def add(parts: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Say what a policy allows, or write an example."""
-    from privacy.device.policy_file import EXAMPLE
+    from trellis.privacy.device.policy_file import EXAMPLE
 
     path: Path = options.path
     if options.example:
@@ -43,7 +43,7 @@ def act(options: argparse.Namespace, console: Console) -> int:
 
 def in_words(config: Mapping[str, Any]) -> list[str]:
     """Return what a policy allows, a sentence a line; ``config`` as in a node config."""
-    from privacy.device.policy import Policy
+    from trellis.privacy.device.policy import Policy
 
     policy = Policy.from_node_config(config)
 

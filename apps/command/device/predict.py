@@ -7,14 +7,14 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.command.saying import say
+from trellis.apps.command.saying import say
 
 from .state import there
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from apps.common.private.using import Predictions
+    from trellis.apps.common.private.using import Predictions
 
 _SHOWN = 20
 
@@ -31,8 +31,8 @@ def add(parts: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Say, or write, what a kept result makes of new data."""
-    from apps import study_module
-    from apps.common.private.kept import find_result
+    from trellis.apps import study_module
+    from trellis.apps.common.private.kept import find_result
 
     there(options.state)
     kept = find_result(options.state, options.run)

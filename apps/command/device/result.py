@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.command.saying import say
+from trellis.apps.command.saying import say
 
 from .state import there
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from apps.common.private.kept import Kept
+    from trellis.apps.common.private.kept import Kept
 
 
 def add(parts: Any) -> None:
@@ -29,7 +29,7 @@ def add(parts: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Open the page of a result, or say it in a few lines; list the others."""
-    from apps.common.private.kept import find_result, kept_results
+    from trellis.apps.common.private.kept import find_result, kept_results
 
     there(options.state)
     known = kept_results(options.state)
@@ -51,8 +51,8 @@ def act(options: argparse.Namespace, console: Console) -> int:
 
 def in_words(kept: Kept) -> list[str]:
     """Return a result in a few lines."""
-    from apps.common.private.about import spent_in_words
-    from apps.common.private.page import NOT_HELD_OUT, where_it_is
+    from trellis.apps.common.private.about import spent_in_words
+    from trellis.apps.common.private.page import NOT_HELD_OUT, where_it_is
 
     about = kept.about
     lines = [

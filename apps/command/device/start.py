@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.command.saying import say
+from trellis.apps.command.saying import say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.federation.device import Device
+    from trellis.sim.federation.device import Device
 
 _PATIENCE = 3.0  # seconds between two looks for a server that nobody answers for
 _SHORT = 3.0  # seconds to wait for an answer, where somebody looks every few seconds
@@ -44,11 +44,11 @@ def act(options: argparse.Namespace, console: Console) -> int:
 
     With fallbacks it does not become the SuperNode but stays, and moves it where it should be.
     """
-    from apps.command.deploy.check import before_start
-    from sim.federation.device import Device
-    from sim.federation.folder import FederationError
-    from sim.federation.scripts import NOT_CONFIGURED
-    from sim.processes import flower_environment
+    from trellis.apps.command.deploy.check import before_start
+    from trellis.sim.federation.device import Device
+    from trellis.sim.federation.folder import FederationError
+    from trellis.sim.federation.scripts import NOT_CONFIGURED
+    from trellis.sim.processes import flower_environment
 
     try:
         device = Device.load(options.folder)
@@ -70,17 +70,17 @@ def act(options: argparse.Namespace, console: Console) -> int:
     arguments = device.arguments()
     say(console, f"{device.name}: connects to {device.superlink}")
     sys.stdout.flush()
-    command = [sys.executable, "-m", "sim.supernode", *arguments]
+    command = [sys.executable, "-m", "trellis.sim.supernode", *arguments]
     # In place of this process: whoever stops or watches it has the SuperNode itself.
     os.execve(sys.executable, command, flower_environment(device.home))
 
 
 def _stay(device: Device, console: Console) -> int:
     """Look after the device's SuperNode, at its own SuperLink or at a fallback; return the code."""
-    from privacy.device import log
-    from sim.federation.folder import FederationError
-    from sim.federation.moving import Moving
-    from sim.reach import Reach, reach
+    from trellis.privacy.device import log
+    from trellis.sim.federation.folder import FederationError
+    from trellis.sim.federation.moving import Moving
+    from trellis.sim.reach import Reach, reach
 
     def ask(address: str) -> Reach:
         return reach(address, device.root_certificates, _SHORT)
@@ -107,9 +107,9 @@ def _stay(device: Device, console: Console) -> int:
 
 def _state_folder(device: Device) -> Path | None:
     """Return where the device's log is; None where that cannot be told, as its programs find."""
-    from privacy.device.codes import PrivacyRefused
-    from privacy.device.policy_file import whole_config
-    from privacy.device.state import state_folder
+    from trellis.privacy.device.codes import PrivacyRefused
+    from trellis.privacy.device.policy_file import whole_config
+    from trellis.privacy.device.state import state_folder
 
     config = whole_config(device.node)
     if given := config.get("state-path"):
@@ -122,7 +122,7 @@ def _state_folder(device: Device) -> Path | None:
 
 def _server_is_right(address: str, root_certificates: Path | None, console: Console) -> bool:
     """Wait until somebody answers; return whether it is the server, in the way it should be."""
-    from sim.reach import reach
+    from trellis.sim.reach import reach
 
     told = False
     while not (found := reach(address, root_certificates)).ok:

@@ -14,8 +14,8 @@ def there(state: Path) -> None:
 
 def config_of(path: Path) -> dict[str, Any]:
     """Return the keys of a policy file, or those that were last in force in a state folder."""
-    from privacy.device.policy_file import whole_config
-    from privacy.device.state import kept_policy
+    from trellis.privacy.device.policy_file import whole_config
+    from trellis.privacy.device.state import kept_policy
 
     return kept_policy(path) if path.is_dir() else whole_config({"policy": str(path.resolve())})
 

@@ -65,7 +65,7 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Solve, keep and say what came of it."""
-    from apps.gromov_wasserstein.collection import FILE, Question, keep, read_collection
+    from trellis.apps.gromov_wasserstein.collection import FILE, Question, keep, read_collection
 
     from .following import follow
 
@@ -108,7 +108,7 @@ def _on(address: str | None, workers: int | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    from privacy.install import LAPTOP
+    from trellis.privacy.install import LAPTOP
 
     try:
         import joblib

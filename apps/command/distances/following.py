@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from apps.common.progress import EVERY
+from trellis.apps.common.progress import EVERY
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from apps.gromov_wasserstein.collection import Question
+    from trellis.apps.gromov_wasserstein.collection import Question
 
 Told = Callable[[int, int], None]
 
@@ -121,7 +121,7 @@ class Lines:
 
 def _work(sizes: np.ndarray) -> np.ndarray:
     """Return the share of all work that is done after each pair, of a sample, largest first."""
-    from strategies.gromov_wasserstein.pairwise import seconds_of
+    from trellis.strategies.gromov_wasserstein.pairwise import seconds_of
 
     quantiles = np.quantile(sizes, np.linspace(0.0, 1.0, 301)) if sizes.size else np.ones(1)
     seconds = seconds_of(np.outer(quantiles, quantiles).ravel(), "compiled")

@@ -35,8 +35,8 @@ def act(options: argparse.Namespace, console: Console) -> int:
     """Write the graphs, and say which files there are."""
     from rich.progress import Progress
 
-    from apps.common.results import RunResult
-    from apps.runs.graphs import wanted_graphs, write_wanted
+    from trellis.apps.common.results import RunResult
+    from trellis.apps.runs.graphs import wanted_graphs, write_wanted
 
     result = RunResult.load(options.folder)
     wanted = wanted_graphs(result, options.client, everyone=options.all)

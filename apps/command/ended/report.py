@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apps
+from trellis import apps
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
 
 def add(commands: Any) -> None:
@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> None:
     """Write the report from what the run's folder holds."""
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
     path = write(RunResult.load(options.folder), options.folder)
     console.print(f"report: {path}", soft_wrap=True)
@@ -31,10 +31,10 @@ def act(options: argparse.Namespace, console: Console) -> None:
 
 def write(result: RunResult, folder: Path) -> Path:
     """Write the report and the graphs of a run into its folder; return the report's path."""
-    from apps.common.files.run_folder import note_written
-    from apps.common.recording import wording
-    from apps.pages.clients.once import sharing
-    from apps.pages.report import write_report
+    from trellis.apps.common.files.run_folder import note_written
+    from trellis.apps.common.recording import wording
+    from trellis.apps.pages.clients.once import sharing
+    from trellis.apps.pages.report import write_report
 
     module = apps.study_module(result.study, "report")
     with sharing():

@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 
-from apps import study_module
-from apps.common.checks.checking import kebab
-from apps.common.checks.limits import Limit
-from apps.common.settings import ConfigError, Scalar, StudyConfig, config_class
+from trellis.apps import study_module
+from trellis.apps.common.checks.checking import kebab
+from trellis.apps.common.checks.limits import Limit
+from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig, config_class
 
 _ENTRY = re.compile(r"(?P<names>\w+(?:, \w+)*) : (?P<text>.*)", re.DOTALL)
 _UNIT = re.compile(r"\s*\[(?P<unit>[^\]]+)\]$")
@@ -155,7 +155,7 @@ def typed(value: Scalar) -> str:
 
 def folder(study: str) -> Path:
     """Return the folder of a study's package, wherever that is installed."""
-    return Path(str(study_module(study, "config").__file__)).parent
+    return Path(str(study_module(study, "config").__file__)).resolve().parent
 
 
 def about(study: str) -> str:

@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from apps.experiments.figures import figures
+from trellis.apps.experiments.figures import figures
 
 from .described import Setting, about, folder, settings
 
-_ROOT = Path(__file__).parents[3]
+_ROOT = Path(__file__).resolve().parents[3]
 
 
 def study(name: str, wide: int) -> Iterator[str]:

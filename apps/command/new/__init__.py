@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 
 def act(options: argparse.Namespace, console: Console) -> int:
     """Make the study and say what to do with it."""
-    from apps.command.saying import say
+    from trellis.apps.command.saying import say
 
     from .making import make_package, make_study
 

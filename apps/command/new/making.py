@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import apps
-from apps.common.settings import ConfigError, Scalar, StudyConfig
-from sim.run_config import toml
+from trellis import apps
+from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig
+from trellis.sim.run_config import toml
 
 from .naming import check_importable, check_in_checkout, check_name, folder_of, title_of
 
@@ -30,8 +30,8 @@ _PLACES = {
 }
 # What its modules are called then.
 _MODULES = {
-    "strategies.my_study.strategy": "my_study.strategy",
-    "apps.my_study": "my_study",
+    "trellis.strategies.my_study.strategy": "my_study.strategy",
+    "trellis.apps.my_study": "my_study",
     "apps/my_study": "my_study",
 }
 _ONLY_PACKAGES = "package/"
@@ -172,7 +172,7 @@ def _with_study(text: str, name: str) -> str:
     found = re.search(r"^STUDIES = \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
     if found is None:
         raise ConfigError("apps/__init__.py: no STUDIES to enter the study in")
-    lines = [*found.group(1).splitlines(), f'    "{name}": "apps.{folder_of(name)}",']
+    lines = [*found.group(1).splitlines(), f'    "{name}": "trellis.apps.{folder_of(name)}",']
     listed = "\n".join(sorted(lines)) + "\n"
     return text[: found.start(1)] + listed + text[found.end(1) :]
 
@@ -195,7 +195,7 @@ def _table(name: str, settings: Mapping[str, Scalar]) -> str:
 
 def _common_settings(name: str) -> dict[str, Any]:
     """Return the settings of a Flower app that are of no study."""
-    from apps.common.runner import make_run_config
+    from trellis.apps.common.runner import make_run_config
 
     some = next(iter(apps.STUDIES))
     known = {k: v for k, v in make_run_config(some).items() if not k.startswith(f"{some}.")}

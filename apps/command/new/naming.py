@@ -8,9 +8,9 @@ import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
-import apps
-from apps.common.settings import ConfigError
-from apps.outside import NAME, outside_studies
+from trellis import apps
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.outside import NAME, outside_studies
 
 LONGEST = 32  # of a Flower app's name
 # Words of the command, and folders of a checkout.

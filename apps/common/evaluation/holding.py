@@ -15,10 +15,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.node import Node
-from apps.common.seeds import generator
-from apps.common.tables import DataError, Table
-from privacy.mechanisms.noise import device_secret, release_noise
+from trellis.apps.common.node import Node
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import DataError, Table
+from trellis.privacy.mechanisms.noise import device_secret, release_noise
 
 Rows = NDArray[np.bool_]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.core.closing.scores import ScoreTable
+from trellis.strategies.core.closing.scores import ScoreTable
 
 Array = NDArray[np.float64]
 

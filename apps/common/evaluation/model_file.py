@@ -15,10 +15,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apps.common.evaluation.scores import numbers
+from trellis.apps.common.evaluation.scores import numbers
 
 if TYPE_CHECKING:
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
 MODEL_FILE = "model.json"
 FORMAT = 1
@@ -26,7 +26,7 @@ FORMAT = 1
 
 def model_about(result: RunResult) -> dict[str, Any] | None:
     """Return the content of ``model.json``; None where the study has nothing to be used."""
-    from apps import study_module
+    from trellis.apps import study_module
 
     describe = getattr(study_module(result.study, "owner.result"), "run_model", None)
     model = None if describe is None else describe(result)
@@ -49,7 +49,7 @@ def model_about(result: RunResult) -> dict[str, Any] | None:
 
 def write_model_file(result: RunResult, folder: Path) -> None:
     """Write ``model.json`` into a run's folder, where there is something to be used."""
-    from apps.common.results import write_atomically
+    from trellis.apps.common.results import write_atomically
 
     about = model_about(result)
     if about is not None and about["model"]["array"] in result.arrays:

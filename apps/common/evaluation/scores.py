@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from strategies.core.closing.scores import ScoreTable, mean_rows
+from trellis.strategies.core.closing.scores import ScoreTable, mean_rows
 
 from .measures import (
     ACCURACY,
@@ -31,7 +31,7 @@ from .measures import (
 )
 
 if TYPE_CHECKING:
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
 # What measures are called in the headline; a log likelihood is one in whatever words.
 KEYS = {LOSS: "loss", ACCURACY: "accuracy", AUC: "auc", R2: "r2"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from apps.common.results import Row, metrics_csv, write_atomically
+from trellis.apps.common.results import Row, metrics_csv, write_atomically
 
 NAME = "metrics.csv"
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from apps.common.results import is_held, write_atomically
-from apps.common.settings import ConfigError
-from strategies.core.checkpoint import CheckpointError
+from trellis.apps.common.results import is_held, write_atomically
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.core.checkpoint import CheckpointError
 
 HEADER = "run.json"
 FILES = ("metrics.csv", "scores.csv", "result.npz", "model.json", "report.html", "picture.svg")

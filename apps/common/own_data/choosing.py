@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apps.common.assignment import ASSIGNMENT, read_assignment
-from apps.common.settings import StudyConfig
+from trellis.apps.common.assignment import ASSIGNMENT, read_assignment
+from trellis.apps.common.settings import StudyConfig
 
 FEWEST = 3  # clients of a secure sum
 SMALL = 4  # servers that are all connected, where nobody names a graph

@@ -30,7 +30,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.settings import ConfigError, StudyConfig
+from trellis.apps.common.settings import ConfigError, StudyConfig
 
 Array = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ import numpy as np
 from flwr.app import ArrayRecord, Message
 from numpy.typing import NDArray
 
-from apps.common.node import Node
-from apps.common.own_data.scaling import NAMES, Scaling
-from apps.common.own_data.units import columns_of
-from strategies.core import wire
+from trellis.apps.common.node import Node
+from trellis.apps.common.own_data.scaling import NAMES, Scaling
+from trellis.apps.common.own_data.units import columns_of
+from trellis.strategies.core import wire
 
 Array = NDArray[np.float64]
 Samples = TypeVar("Samples", bound=Any)  # X (n, d), y (n,), and itself ``standardised``

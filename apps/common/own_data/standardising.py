@@ -14,11 +14,11 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from apps.common.own_data import units
-from apps.common.own_data.scaling import Scaling, StandardisedConfig, public_scaling
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
-from strategies.core.base import Client, StudyError, StudyStrategy
+from trellis.apps.common.own_data import units
+from trellis.apps.common.own_data.scaling import Scaling, StandardisedConfig, public_scaling
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.core.base import Client, StudyError, StudyStrategy
 
 log = logging.getLogger("trellis.run")
 

@@ -25,8 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.own_data.scaling import Scaling
-from apps.common.private.octaves import END, octave_counts, standing_out
+from trellis.apps.common.own_data.scaling import Scaling
+from trellis.apps.common.private.octaves import END, octave_counts, standing_out
 
 Array = NDArray[np.float64]
 

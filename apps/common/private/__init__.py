@@ -5,5 +5,5 @@ reader is told about the noise.
 
 `personal` is what a device is left with at the end of a run: `files` and `page` are how that is
 written, `about` who asked and what was spent, `kept` where it goes and how it is found again. How
-it is scored is in `apps.common.evaluation`.
+it is scored is in `trellis.apps.common.evaluation`.
 """

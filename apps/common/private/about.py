@@ -13,12 +13,12 @@ from typing import Any
 
 from flwr.app import Context
 
-from apps.common.node import Node
-from apps.common.settings import StudyConfig, config_class
-from privacy.accounting.budget import DeviceLedger, Policy
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.totals import total_epsilon
-from privacy.device import log
+from trellis.apps.common.node import Node
+from trellis.apps.common.settings import StudyConfig, config_class
+from trellis.privacy.accounting.budget import DeviceLedger, Policy
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.totals import total_epsilon
+from trellis.privacy.device import log
 
 _LONGEST = 200
 # What says nothing beyond what stands beside it.

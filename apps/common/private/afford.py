@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from apps.common.node import Node
-from apps.common.settings import StudyConfig
-from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.sampled import ratio_for
-from privacy.accounting.totals import total_epsilon
+from trellis.apps.common.node import Node
+from trellis.apps.common.settings import StudyConfig
+from trellis.privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.sampled import ratio_for
+from trellis.privacy.accounting.totals import total_epsilon
 
 
 def check_budget(config: StudyConfig, node: Node, policy: Policy) -> None:

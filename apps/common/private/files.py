@@ -16,8 +16,8 @@ from xml.etree import ElementTree as xml
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import LOOSE_EDGE_THRESHOLD
-from privacy.device.state import write_private
+from trellis.apps.common.metrics import LOOSE_EDGE_THRESHOLD
+from trellis.privacy.device.state import write_private
 
 from .kept import ABOUT, ARRAYS, PAGE
 from .page import clean, page_of

@@ -17,7 +17,7 @@ server that only looks. In a simulation all clients count, and noise comes from 
 
 Devices whose owners doubt more than others' count on fewer, and each of the others adds only what
 the least doubtful would: so a device adds, beside its own share, those of all that it does not
-count on (`privacy.mechanisms.shares.Share.counting_on`).
+count on (`trellis.privacy.mechanisms.shares.Share.counting_on`).
 
 What the others are told is not the server's to choose either: the run config, what is released and
 how wide its noise is are in the masks, so that clients of other terms do not add up with this one.
@@ -38,16 +38,16 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, RecordDict
 from numpy.typing import NDArray
 
-from apps.common.node import Node
-from apps.common.seeds import generator
-from apps.common.settings import StudyConfig
-from apps.common.tables import DataError
-from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.sampled import spent
-from privacy.mechanisms.noise import fresh_noise
-from privacy.mechanisms.shares import Share, Together, plan_share
-from privacy.secagg.client import Noisers, Summands
+from trellis.apps.common.node import Node
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import StudyConfig
+from trellis.apps.common.tables import DataError
+from trellis.privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.sampled import spent
+from trellis.privacy.mechanisms.noise import fresh_noise
+from trellis.privacy.mechanisms.shares import Share, Together, plan_share
+from trellis.privacy.secagg.client import Noisers, Summands
 
 Array = NDArray[np.float64]
 

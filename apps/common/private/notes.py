@@ -6,9 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.ledger import Ledger
-from strategies.core.sums import added
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.ledger import Ledger
+from trellis.strategies.core.sums import added
 
 # Below, nobody would notice.
 _WORTH_SAYING = 1.02

@@ -41,14 +41,14 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from apps.common.evaluation.measures import Scores
-from apps.common.node import Node
-from apps.common.settings import config_class
-from privacy.device import log
-from privacy.device.policy import Policy
-from privacy.device.work import TimeIsUp
-from strategies.core import wire
-from strategies.core.closing.evaluation import EVALUATE, score_records
+from trellis.apps.common.evaluation.measures import Scores
+from trellis.apps.common.node import Node
+from trellis.apps.common.settings import config_class
+from trellis.privacy.device import log
+from trellis.privacy.device.policy import Policy
+from trellis.privacy.device.work import TimeIsUp
+from trellis.strategies.core import wire
+from trellis.strategies.core.closing.evaluation import EVALUATE, score_records
 
 PERSONAL = "personal"
 
@@ -151,10 +151,10 @@ def keep(found: Personal, node: Node, context: Context, *, told: bool = False) -
     ``told`` is whether the server is told these.
     """
     # Late: no other message needs these.
-    from apps.common.private.about import asked_by, spent
-    from apps.common.private.files import documents, write_documents
-    from apps.common.private.kept import FORMAT, free_place
-    from apps.common.results import versions
+    from trellis.apps.common.private.about import asked_by, spent
+    from trellis.apps.common.private.files import documents, write_documents
+    from trellis.apps.common.private.kept import FORMAT, free_place
+    from trellis.apps.common.results import versions
 
     if node.state_path is None:
         raise ValueError("no folder for personal results; set state-path in --node-config")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.tables import DataError, Table, read_table, read_with_gaps
+from trellis.apps.common.tables import DataError, Table, read_table, read_with_gaps
 
 Array = NDArray[np.float64]
 

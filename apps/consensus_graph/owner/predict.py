@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.own_data.scaling import public_scaling
-from apps.common.private.using import Predictions, Usable, new_table
-from apps.common.tables import DataError
-from apps.consensus_graph.data import own_units
-from apps.consensus_graph.private.personal import log_likelihood, with_faint
-from apps.consensus_graph.problem import Matrix, Vector
+from trellis.apps.common.own_data.scaling import public_scaling
+from trellis.apps.common.private.using import Predictions, Usable, new_table
+from trellis.apps.common.tables import DataError
+from trellis.apps.consensus_graph.data import own_units
+from trellis.apps.consensus_graph.private.personal import log_likelihood, with_faint
+from trellis.apps.consensus_graph.problem import Matrix, Vector
 
 FEWEST = 3  # rows whose own mean and deviation say anything
 

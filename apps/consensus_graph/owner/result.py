@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from apps.common.evaluation.measures import ALONE, THIS, Scores
-from apps.common.metrics import LOOSE_EDGE_THRESHOLD
-from apps.common.private.personal import Personal
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.private.personal import (
+from trellis.apps.common.evaluation.measures import ALONE, THIS, Scores
+from trellis.apps.common.metrics import LOOSE_EDGE_THRESHOLD
+from trellis.apps.common.private.personal import Personal
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.private.personal import (
     best_scale,
     log_likelihood,
     personal_graph,
     with_faint,
 )
-from apps.consensus_graph.problem import Matrix, Vector
+from trellis.apps.consensus_graph.problem import Matrix, Vector
 
 if TYPE_CHECKING:
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
 LIKELIHOOD = "mean log likelihood of a signal"
 NO_GRAPH = "no graph: all variables alike"

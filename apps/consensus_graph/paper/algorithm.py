@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strategies.consensus_graph.strategy import consensus_update, gamma_update
+from trellis.strategies.consensus_graph.strategy import consensus_update, gamma_update
 
 from ..config import ConsensusGraphConfig
 from ..data import synthetic_table, synthetic_truth

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from apps.common.metrics import relative_error
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
+from trellis.apps.common.metrics import relative_error
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
 
 from ..config import ConsensusGraphConfig
 from ..problem import Vector

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict, standard_error, surely
+from trellis.apps.experiments.finding import Finding, Verdict, standard_error, surely
 
 from ..problem import Vector
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.metrics import relative_error
-from apps.common.node import Node
-from apps.common.release import Statistic
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
+from trellis.apps.common.metrics import relative_error
+from trellis.apps.common.node import Node
+from trellis.apps.common.release import Statistic
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
 
 from ..config import ConsensusGraphConfig
 from ..problem import Vector, degrees

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import edges
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.experiments.sweep import Outcome
+from trellis.apps.common.metrics import edges
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import Outcome
 
 from ..problem import Vector
 from .judging import mean_and_error, ordered

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import EDGE_THRESHOLD
-from apps.pages.figure import PRIVATE, SHARED, placed, plain, style
-from apps.pages.plots import circle, draw_graph
+from trellis.apps.common.metrics import EDGE_THRESHOLD
+from trellis.apps.pages.figure import PRIVATE, SHARED, placed, plain, style
+from trellis.apps.pages.plots import circle, draw_graph
 
 from ..problem import Vector, node_count
 

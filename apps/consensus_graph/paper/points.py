@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.making import Making
-from apps.experiments.sweep import Job, Outcome
-from apps.pages.plots import curves
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import Job, Outcome
+from trellis.apps.pages.plots import curves
 
 from ..config import ConsensusGraphConfig
 from ..problem import Vector

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.metrics import matthews
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.experiments.sweep import show_rows
-from privacy.mechanisms.gaussian import gaussian_sigma
-from privacy.mechanisms.shares import plan_share, simulated_sum_noise
-from privacy.secagg.graph import expected_noisers
+from trellis.apps.common.metrics import matthews
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import show_rows
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.privacy.mechanisms.shares import plan_share, simulated_sum_noise
+from trellis.privacy.secagg.graph import expected_noisers
 
 from ..config import ConsensusGraphConfig
 from ..data import Truth, synthetic_table, synthetic_truth

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.metrics import matthews, relative_error
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
+from trellis.apps.common.metrics import matthews, relative_error
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
 
 from ..config import ConsensusGraphConfig
 from ..data import synthetic_truth

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from apps.common.metrics import matthews, relative_error
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.experiments.sweep import Outcome
+from trellis.apps.common.metrics import matthews, relative_error
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import Outcome
 
 from ..config import ConsensusGraphConfig
 from ..problem import Vector

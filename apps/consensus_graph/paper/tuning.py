@@ -6,10 +6,10 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from apps.common.results import write_atomically
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.experiments.sweep import Job, means
+from trellis.apps.common.results import write_atomically
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import Job, means
 
 from .points import METHODS, STUDY
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
 
 from ..config import ConsensusGraphConfig
 from ..data import smooth_signals, synthetic_truth

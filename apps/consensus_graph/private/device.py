@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import Context, Message
 
-from apps.common.node import Node
-from apps.common.private.noisy_sum import noisy
-from apps.common.private.personal import Personal
-from apps.common.tables import Table
-from apps.consensus_graph.config import SCORE_SHARE, ConsensusGraphConfig
-from apps.consensus_graph.data import client_table, in_units
-from apps.consensus_graph.problem import Matrix, Vector, edge_count
-from privacy.accounting.budget import Policy
-from privacy.accounting.sampled import ratio_for
-from privacy.secagg.client import Summands
-from strategies.consensus_graph.orders import SCORE
-from strategies.core import wire
+from trellis.apps.common.node import Node
+from trellis.apps.common.private.noisy_sum import noisy
+from trellis.apps.common.private.personal import Personal
+from trellis.apps.common.tables import Table
+from trellis.apps.consensus_graph.config import SCORE_SHARE, ConsensusGraphConfig
+from trellis.apps.consensus_graph.data import client_table, in_units
+from trellis.apps.consensus_graph.problem import Matrix, Vector, edge_count
+from trellis.privacy.accounting.budget import Policy
+from trellis.privacy.accounting.sampled import ratio_for
+from trellis.privacy.secagg.client import Summands
+from trellis.strategies.consensus_graph.orders import SCORE
+from trellis.strategies.core import wire
 
 from . import pooled, score
 from .personal import personal_graph
@@ -60,14 +60,14 @@ def sum_of(message: Message, context: Context) -> Summands:
 def own_graph(message: Message, context: Context) -> Personal:
     """Return what this client is left with: a graph of its own, or those that the server made."""
     # Late: no other message needs these.
-    from apps.common.evaluation.measures import ALONE, THIS, Scores
-    from apps.consensus_graph.owner.result import (
+    from trellis.apps.common.evaluation.measures import ALONE, THIS, Scores
+    from trellis.apps.consensus_graph.owner.result import (
         MODEL,
         from_server,
         held_out_scores,
         scale_of,
     )
-    from apps.consensus_graph.owner.result import in_words as of_a_graph
+    from trellis.apps.consensus_graph.owner.result import in_words as of_a_graph
 
     config, table, learned, held, units = _read(context)
     learning = learned.values

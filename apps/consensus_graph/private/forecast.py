@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apps.consensus_graph.config import ConsensusGraphConfig
-from privacy.accounting.sampled import ratio_for
-from privacy.numerics import brentq
-from privacy.secagg.graph import expected_noisers
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.privacy.accounting.sampled import ratio_for
+from trellis.privacy.numerics import brentq
+from trellis.privacy.secagg.graph import expected_noisers
 
 from .pooled import sensitivity
 

@@ -32,8 +32,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apps.consensus_graph.problem import Matrix, Vector, adjacency, node_count, statistic
-from apps.consensus_graph.solver import solve
+from trellis.apps.consensus_graph.problem import Matrix, Vector, adjacency, node_count, statistic
+from trellis.apps.consensus_graph.solver import solve
 
 from .pooled import smoothness_beta
 

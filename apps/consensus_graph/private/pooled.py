@@ -35,9 +35,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apps.common.metrics import edges
-from apps.consensus_graph.problem import Matrix, Vector, clipped_signals, edge_vector
-from apps.consensus_graph.solver import solve
+from trellis.apps.common.metrics import edges
+from trellis.apps.consensus_graph.problem import Matrix, Vector, clipped_signals, edge_vector
+from trellis.apps.consensus_graph.solver import solve
 
 # Of the secure sum: a thousandth of what one signal moves it by, and less.
 FRACTION_BITS = 20

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from apps.common.evaluation import holding
-from apps.common.node import Node
-from apps.common.tables import Table
-from apps.consensus_graph.problem import Matrix, Vector
+from trellis.apps.common.evaluation import holding
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import Table
+from trellis.apps.consensus_graph.problem import Matrix, Vector
 
 from .personal import laplacian_of, personal_graph
 from .pooled import directions

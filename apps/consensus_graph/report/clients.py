@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 
-from apps.consensus_graph.problem import adjacency
-from apps.pages import plots
-from apps.pages.clients.chosen import shown, table_of
-from apps.pages.clients.spread import spread_block
-from apps.pages.page import Block, Code, FigureBlock, Gallery, Paragraph, Section, Table
+from trellis.apps.consensus_graph.problem import adjacency
+from trellis.apps.pages import plots
+from trellis.apps.pages.clients.chosen import shown, table_of
+from trellis.apps.pages.clients.spread import spread_block
+from trellis.apps.pages.page import Block, Code, FigureBlock, Gallery, Paragraph, Section, Table
 
 from .graphs import LOOSE, Graphs
 from .privacy import KEPT, TIGHT

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from apps.common.metrics import LOOSE_EDGE_THRESHOLD, edges
-from apps.common.results import RunResult
-from apps.pages import plots
-from apps.pages.clients.chosen import MOST_ROWS, write_table
-from apps.pages.figure import save_svg
-from apps.pages.graphs import file_stems, write_graphml
+from trellis.apps.common.metrics import LOOSE_EDGE_THRESHOLD, edges
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages import plots
+from trellis.apps.pages.clients.chosen import MOST_ROWS, write_table
+from trellis.apps.pages.figure import save_svg
+from trellis.apps.pages.graphs import file_stems, write_graphml
 
 from .graphs import Graphs, graphs_of
 

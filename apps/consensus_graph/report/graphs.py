@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import (
+from trellis.apps.common.metrics import (
     EDGE_THRESHOLD,
     LOOSE_EDGE_THRESHOLD,
     Vector,
     edges,
     matthews_of,
 )
-from apps.common.results import RunResult
-from apps.consensus_graph.problem import node_count
-from apps.pages import plots
-from apps.pages.clients.chosen import Places, drawn
-from apps.pages.clients.once import once
+from trellis.apps.common.results import RunResult
+from trellis.apps.consensus_graph.problem import node_count
+from trellis.apps.pages import plots
+from trellis.apps.pages.clients.chosen import Places, drawn
+from trellis.apps.pages.clients.once import once
 
 from .privacy import TIGHT
 
@@ -170,7 +170,7 @@ class Graphs:
 
     @cached_property
     def drawn(self) -> list[int]:
-        """The clients whose graphs are drawn; see `apps.pages.clients.chosen`."""
+        """The clients whose graphs are drawn; see `trellis.apps.pages.clients.chosen`."""
         return [] if self.single else drawn(self.ranking[0]).tolist()
 
     @cached_property

@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from apps.common.metrics import LOOSE_EDGE_THRESHOLD
-from apps.common.results import RunResult
-from apps.pages.named import (
+from trellis.apps.common.metrics import LOOSE_EDGE_THRESHOLD
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.named import (
     NamedGraph,
     NamedGraphs,
     NamedTable,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from apps.common.metrics import LOOSE_EDGE_THRESHOLD, edges, matthews, relative_error
-from apps.common.results import RunResult
-from apps.consensus_graph.problem import edge_ends
-from apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, number
-from apps.pages.wording import DASH
+from trellis.apps.common.metrics import LOOSE_EDGE_THRESHOLD, edges, matthews, relative_error
+from trellis.apps.common.results import RunResult
+from trellis.apps.consensus_graph.problem import edge_ends
+from trellis.apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, number
+from trellis.apps.pages.wording import DASH
 
 from .clients import client_sections, matrices
 from .export import export_graphs
@@ -38,7 +38,7 @@ _METHODS = {
 
 
 def sections(result: RunResult) -> list[Section]:
-    """Return the study's part of the report; see `apps.pages.report.write_report`."""
+    """Return the study's part of the report; see `trellis.apps.pages.report.write_report`."""
     if "consensus" not in result.arrays:
         return [
             Section("What was learned", [Paragraph("The run ended before a graph was learned.")])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.common.metrics import EDGE_THRESHOLD
-from apps.common.results import RunResult
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.private.forecast import EACH_ADVICE, forecast_of
-from apps.pages.report import number
+from trellis.apps.common.metrics import EDGE_THRESHOLD
+from trellis.apps.common.results import RunResult
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.private.forecast import EACH_ADVICE, forecast_of
+from trellis.apps.pages.report import number
 
 TIGHT = f"{EDGE_THRESHOLD:g}"
 

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from apps.common.tables import DataError
-from privacy.install import LAPTOP
+from trellis.apps.common.tables import DataError
+from trellis.privacy.install import LAPTOP
 
 from ..graphs import Graph, labels_of, shortest_paths
 from .classify import Accuracy, Labels, Matrix, outer_folds

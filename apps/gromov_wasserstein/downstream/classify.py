@@ -26,8 +26,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apps.common.seeds import generator
-from privacy.install import LAPTOP
+from trellis.apps.common.seeds import generator
+from trellis.privacy.install import LAPTOP
 
 Matrix = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.gromov_wasserstein.barycentre import kmeans
-from strategies.gromov_wasserstein.embeddings import Released
-from strategies.gromov_wasserstein.pruning.medoids import medoids
-from strategies.gromov_wasserstein.pruning.partial import PartialDistances
+from trellis.strategies.gromov_wasserstein.barycentre import kmeans
+from trellis.strategies.gromov_wasserstein.embeddings import Released
+from trellis.strategies.gromov_wasserstein.pruning.medoids import medoids
+from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
 from ..config import GromovWassersteinConfig
 from ..distances import costs, distances, partial_distances, split

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from strategies.gromov_wasserstein.pruning.medoids import medoids
-from strategies.gromov_wasserstein.pruning.neighbours import nearest
-from strategies.gromov_wasserstein.pruning.partial import PartialDistances
+from trellis.strategies.gromov_wasserstein.pruning.medoids import medoids
+from trellis.strategies.gromov_wasserstein.pruning.neighbours import nearest
+from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
 from ..config import GromovWassersteinConfig
 from .classify import Labels, outer_folds

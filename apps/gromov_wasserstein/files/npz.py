@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import write_atomically
-from apps.common.tables import DataError
+from trellis.apps.common.results import write_atomically
+from trellis.apps.common.tables import DataError
 
 from ..graphs import UNKNOWN, Graph, Integers, labels_of, undirected
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.tables import DataError, graph_folder
+from trellis.apps.common.tables import DataError, graph_folder
 
 from .. import graphs
 from ..graphs import UNKNOWN, Graph, Integers, undirected

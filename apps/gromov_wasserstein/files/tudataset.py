@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.tables import DataError, graph_folder
+from trellis.apps.common.tables import DataError, graph_folder
 
 from ..graphs import UNKNOWN, Graph, Integers, undirected
 from .npz import cut, refuse_bridges

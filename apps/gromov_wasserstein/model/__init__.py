@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from apps.common.settings import ConfigError
-from privacy.install import GNN
+from trellis.apps.common.settings import ConfigError
+from trellis.privacy.install import GNN
 
 
 def require_installed() -> None:

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.settings import ConfigError
+from trellis.apps.common.settings import ConfigError
 
 from ..config import MODELS
 from . import cannot

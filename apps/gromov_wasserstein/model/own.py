@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from apps.common.settings import ConfigError, class_by_name
+from trellis.apps.common.settings import ConfigError, class_by_name
 
 from ..config import MODELS
 from .gnn import Tensor, nn, torch

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from apps.common.seeds import generator
-from strategies.core.robust import clipped
+from trellis.apps.common.seeds import generator
+from trellis.strategies.core.robust import clipped
 
 from .gnn import Vector, nn
 from .training import evaluate, local_training

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.private.using import Predictions, Usable
-from apps.common.tables import DataError, graph_folder
-from apps.gromov_wasserstein.config import MODELS
-from apps.gromov_wasserstein.data import featured, unit_features
-from apps.gromov_wasserstein.files.npz import read_graphs
-from apps.gromov_wasserstein.files.tudataset import read_tudataset
-from apps.gromov_wasserstein.graphs import Graph
+from trellis.apps.common.private.using import Predictions, Usable
+from trellis.apps.common.tables import DataError, graph_folder
+from trellis.apps.gromov_wasserstein.config import MODELS
+from trellis.apps.gromov_wasserstein.data import featured, unit_features
+from trellis.apps.gromov_wasserstein.files.npz import read_graphs
+from trellis.apps.gromov_wasserstein.files.tudataset import read_tudataset
+from trellis.apps.gromov_wasserstein.graphs import Graph
 
 
 def predict(kept: Usable, data: Any) -> Predictions:
@@ -35,8 +35,8 @@ def predict(kept: Usable, data: Any) -> Predictions:
             f"the result was learned with model={about['model']!r}, a class of one's own; use its "
             f"array {about['array']!r} in result.npz with that class"
         )
-    from apps.gromov_wasserstein.model.gnn import build_model, load
-    from apps.gromov_wasserstein.model.training import predicted
+    from trellis.apps.gromov_wasserstein.model.gnn import build_model, load
+    from trellis.apps.gromov_wasserstein.model.training import predicted
 
     graphs, source = _graphs(data)
     if about.get("unit-features"):

@@ -16,14 +16,14 @@ import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
-from apps.common.evaluation.measures import ACCURACY, ALONE, MOST_FREQUENT, THIS, Scores
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.data import Split
-from apps.gromov_wasserstein.graphs import Graph
-from strategies.core import wire
+from trellis.apps.common.evaluation.measures import ACCURACY, ALONE, MOST_FREQUENT, THIS, Scores
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.data import Split
+from trellis.apps.gromov_wasserstein.graphs import Graph
+from trellis.strategies.core import wire
 
 if TYPE_CHECKING:
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
 Arrays = dict[str, NDArray[Any]]
 

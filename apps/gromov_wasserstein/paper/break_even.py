@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from ..data import split
 from ..distances import distances

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.pages.figure import PALETTE, plain, style
-from strategies.gromov_wasserstein.barycentre import kmeans
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.figure import PALETTE, plain, style
+from trellis.strategies.gromov_wasserstein.barycentre import kmeans
 
 from ..distances import costs, distances
 from ..downstream.classify import sklearn_part

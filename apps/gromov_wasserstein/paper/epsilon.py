@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict, spread
-from apps.experiments.making import Making
-from apps.pages.plots import curves, level
+from trellis.apps.experiments.finding import Finding, Verdict, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves, level
 
 from ..config import ESTIMATORS, GromovWassersteinConfig
 from ..release import code_of

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict, spread
-from apps.experiments.making import Making
-from apps.pages.plots import heat_maps
-from strategies.gromov_wasserstein.pair import gromov_wasserstein
-from strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.apps.experiments.finding import Finding, Verdict, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import heat_maps
+from trellis.strategies.gromov_wasserstein.pair import gromov_wasserstein
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
 
 from ..distances import between, distances
 from ..downstream.baselines import edit_distances, fused_inputs, topology_matrices

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.pages.plots import curves, heat_maps, level
-from strategies.gromov_wasserstein.pair import gromov_wasserstein
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves, heat_maps, level
+from trellis.strategies.gromov_wasserstein.pair import gromov_wasserstein
 
 from ..distances import between, costs
 from .model import Neighbourhoods, neighbourhoods_job

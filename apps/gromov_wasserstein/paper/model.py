@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.seeds import generator
-from apps.experiments.datasets import dataset
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.datasets import dataset
 
 from ..config import GromovWassersteinConfig
 from ..data import MOST_DEGREE, split

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.pages.plots import curves, level
-from strategies.gromov_wasserstein.descent import Descent
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves, level
+from trellis.strategies.gromov_wasserstein.descent import Descent
 
 from ..distances import distances
 from ..downstream.classify import stratified_folds, svm_accuracy

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csgraph
 
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
-from apps.pages.figure import PALETTE, plain, style
-from strategies.gromov_wasserstein.pair import gromov_wasserstein
-from strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.figure import PALETTE, plain, style
+from trellis.strategies.gromov_wasserstein.pair import gromov_wasserstein
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
 
 from ..downstream.baselines import topology_matrices
 from ..graphs import Graph, induced, shortest_paths

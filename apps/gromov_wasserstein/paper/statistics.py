@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from apps.experiments.datasets import dataset
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
+from trellis.apps.experiments.datasets import dataset
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
 
 from ..files.planetoid import read_planetoid
 from ..files.tudataset import read_tudataset

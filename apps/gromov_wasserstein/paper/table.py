@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
 
 from ..config import GromovWassersteinConfig
 from ..downstream.baselines import fused_inputs, shortest_path_kernel, topology_matrices

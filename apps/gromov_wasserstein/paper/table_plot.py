@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from apps.pages.figure import PALETTE, plain, style
+from trellis.apps.pages.figure import PALETTE, plain, style
 
 from .table_verdicts import PAPER, Line
 

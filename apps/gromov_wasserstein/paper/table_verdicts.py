@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.finding import Finding, Verdict
 
 from .scores import DEFAULT, Array, clearly, standard_error
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
-from apps.pages.plots import curves
-from privacy.mechanisms.multibit import (
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
+from trellis.privacy.mechanisms.multibit import (
     MultiBit,
     best_m,
     bit_probability,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
-from strategies.gromov_wasserstein.pair import gromov_wasserstein
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
+from trellis.strategies.gromov_wasserstein.pair import gromov_wasserstein
 
 from .scores import Array
 

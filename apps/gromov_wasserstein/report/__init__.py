@@ -1,6 +1,6 @@
 """What the gromov-wasserstein study shows of a run; start with `page`."""
 
-from apps import late
+from trellis.apps import late
 
 from .words import WORDING
 

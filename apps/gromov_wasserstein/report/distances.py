@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.stats import rankdata
 
-from apps.common.results import RunResult
-from apps.common.seeds import generator
-from apps.pages import plots
-from apps.pages.clients.chosen import shown, table_of
-from apps.pages.page import Block, FigureBlock, Gallery, Notice, Paragraph, Section, Table
-from apps.pages.wording import counted, number
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.seeds import generator
+from trellis.apps.pages import plots
+from trellis.apps.pages.clients.chosen import shown, table_of
+from trellis.apps.pages.page import Block, FigureBlock, Gallery, Notice, Paragraph, Section, Table
+from trellis.apps.pages.wording import counted, number
 
 from ..downstream.tasks import embedding_2d
 from .outcome import Array, Integers, Outcome

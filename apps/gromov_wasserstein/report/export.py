@@ -13,7 +13,7 @@ import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from apps.common.results import RunResult, write_atomically
+from trellis.apps.common.results import RunResult, write_atomically
 
 from .outcome import Outcome
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.pages.page import Block, Heading, Notice, Paragraph, Section, Table
-from apps.pages.wording import counted, number
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.page import Block, Heading, Notice, Paragraph, Section, Table
+from trellis.apps.pages.wording import counted, number
 
 from ..downstream.tasks import OUTLIER_NEIGHBOUR
 from .distances import rank_correlation

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
+from trellis.apps.common.results import RunResult
 
 from ..downstream.classify import checked_distances
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.pages import plots
-from apps.pages.page import FigureBlock, Gallery, Paragraph, Section, Table
-from apps.pages.wording import number
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages import plots
+from trellis.apps.pages.page import FigureBlock, Gallery, Paragraph, Section, Table
+from trellis.apps.pages.wording import number
 
 from .distances import DISTANCES, distances_section, picture_section
 from .export import export_graphs
@@ -28,7 +28,7 @@ AT_HOME = "What stays with the clients"
 
 
 def sections(result: RunResult) -> list[Section]:
-    """Return the study's part of the report; see `apps.pages.report.write_report`."""
+    """Return the study's part of the report; see `trellis.apps.pages.report.write_report`."""
     outcome = Outcome.of(result)
     found: list[Section] = []
     if outcome is None:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from apps.pages import plots
-from apps.pages.figure import PALETTE, QUIET, style
+from trellis.apps.pages import plots
+from trellis.apps.pages.figure import PALETTE, QUIET, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
-from apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table
-from apps.pages.wording import number
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.pages.page import Block, Facts, Notice, Paragraph, Section, Table
+from trellis.apps.pages.wording import number
 
 from ..config import GromovWassersteinConfig
 from ..release import code_of, half_of, statement

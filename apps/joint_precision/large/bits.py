@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.joint_precision.blocks import mirror
+from trellis.strategies.joint_precision.blocks import mirror
 
 Bits = NDArray[np.uint64]
 Matrix = NDArray[np.float64]

@@ -8,13 +8,13 @@ import numpy as np
 from flwr.app import MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from apps.common.tables import DataError, Table
-from strategies.core import wire
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.messages import entries_reply
-from strategies.joint_precision.prox import PENALTIES
-from strategies.joint_precision.screening import joint_blocks
-from strategies.joint_precision.splitting import Splitting
+from trellis.apps.common.tables import DataError, Table
+from trellis.strategies.core import wire
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.messages import entries_reply
+from trellis.strategies.joint_precision.prox import PENALTIES
+from trellis.strategies.joint_precision.screening import joint_blocks
+from trellis.strategies.joint_precision.splitting import Splitting
 
 from ..config import JointPrecisionConfig
 from ..problem import LocalProblem

@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.path import pair_index
-from strategies.joint_precision.prox import PENALTIES
-from strategies.joint_precision.screening import cut_of, joint_blocks
-from strategies.joint_precision.splitting import Splitting
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.path import pair_index
+from trellis.strategies.joint_precision.prox import PENALTIES
+from trellis.strategies.joint_precision.screening import cut_of, joint_blocks
+from trellis.strategies.joint_precision.splitting import Splitting
 
 from ..correlation import correlation, to_positive_semidefinite
 from ..problem import LocalProblem

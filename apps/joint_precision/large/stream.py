@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.numerics import rankdata
+from trellis.privacy.numerics import rankdata
 
 from ..correlation import KINDS, cosine_factors, latent_from_spearman, latent_from_tau
 from ..counting import chosen_method, concordance_tiles, count_pairs, tiles, untied_pairs

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.private.using import Predictions, Usable, new_table
-from apps.common.tables import DataError
-from apps.joint_precision.owner.margins import from_gaussian, margins, to_gaussian
-from apps.joint_precision.owner.result import FEWEST, mean_likelihood
+from trellis.apps.common.private.using import Predictions, Usable, new_table
+from trellis.apps.common.tables import DataError
+from trellis.apps.joint_precision.owner.margins import from_gaussian, margins, to_gaussian
+from trellis.apps.joint_precision.owner.result import FEWEST, mean_likelihood
 
 Matrix = NDArray[np.float64]
 

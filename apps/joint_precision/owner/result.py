@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.evaluation.measures import ALONE, THIS, Scores
-from apps.common.private.personal import Personal
-from apps.joint_precision.owner.margins import margins
-from apps.joint_precision.private.own import ALONE as BY_ITSELF
-from apps.joint_precision.private.own import TRIED, own_precision, raw_correlation
-from apps.joint_precision.problem import log_determinant, partial_correlations, smooth_loss
+from trellis.apps.common.evaluation.measures import ALONE, THIS, Scores
+from trellis.apps.common.private.personal import Personal
+from trellis.apps.joint_precision.owner.margins import margins
+from trellis.apps.joint_precision.private.own import ALONE as BY_ITSELF
+from trellis.apps.joint_precision.private.own import TRIED, own_precision, raw_correlation
+from trellis.apps.joint_precision.problem import log_determinant, partial_correlations, smooth_loss
 
 if TYPE_CHECKING:
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
 Matrix = NDArray[np.float64]
 

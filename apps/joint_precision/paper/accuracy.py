@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.experiments.sweep import Job, Outcome, by_row
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import Job, Outcome, by_row
 
 from .areas import GRID, KEPT, STUDY, along, areas, deviation, draw_rocs, rocs, standing
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.experiments.finding import standard_error, surely
-from apps.experiments.making import Making
-from apps.experiments.sweep import Outcome
-from apps.pages.plots import curves
+from trellis.apps.experiments.finding import standard_error, surely
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import Outcome
+from trellis.apps.pages.plots import curves
 
 from ..config import JointPrecisionConfig
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.prox import PENALTIES
-from strategies.joint_precision.splitting import Splitting
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.prox import PENALTIES
+from trellis.strategies.joint_precision.splitting import Splitting
 
 from ..clime import ClimeError, clime
 from ..config import JointPrecisionConfig

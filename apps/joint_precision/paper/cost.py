@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
-from apps.experiments.sweep import show_rows
-from apps.pages.plots import curves
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import show_rows
+from trellis.apps.pages.plots import curves
 
 from .clock import CLIENTS, METHODS, Clocked, clocked
 from .listening import BITS_A_SECOND

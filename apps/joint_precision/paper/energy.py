@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.pages.figure import PALETTE, style
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.figure import PALETTE, style
 
 from .clock import CLIENTS, METHODS, Clocked, clocked
 from .listening import quiet, recovery_error

@@ -15,12 +15,12 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from apps.dispatch import StudyClientApp, server_app
-from sim.grid import run_local
-from strategies.core import wire
-from strategies.joint_precision.messages import read_step, read_step_order
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.dispatch import StudyClientApp, server_app
+from trellis.sim.grid import run_local
+from trellis.strategies.core import wire
+from trellis.strategies.joint_precision.messages import read_step, read_step_order
 
 from ..config import JointPrecisionConfig
 from ..correlation import correlation, to_positive_semidefinite

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding, Verdict, spread
-from apps.experiments.making import Making
-from apps.pages.brains.connectome import connectomes
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding, Verdict, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.brains.connectome import connectomes
 
 from ..config import JointPrecisionConfig
 from ..correlation import correlation, to_positive_semidefinite

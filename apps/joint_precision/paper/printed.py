@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.joint_precision.prox import PENALTIES
+from trellis.strategies.joint_precision.prox import PENALTIES
 
 from ..problem import log_determinant, omega_update, smooth_loss
 

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import matthews
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
-from apps.pages.plots import curves
-from privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.apps.common.metrics import matthews
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
 
 from ..config import JointPrecisionConfig
 from ..correlation import correlation_from_tau, to_positive_semidefinite

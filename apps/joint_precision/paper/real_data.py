@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from apps.common.results import RunResult
-from apps.common.seeds import generator
-from apps.experiments.datasets import dataset
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.experiments.sweep import run_on
-from apps.pages.brains.connectome import connectomes
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.datasets import dataset
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import run_on
+from trellis.apps.pages.brains.connectome import connectomes
 
 from ..config import JointPrecisionConfig
 from .listening import quiet

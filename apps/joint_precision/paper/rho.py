@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import matthews
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.common.metrics import matthews
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from ..config import JointPrecisionConfig
 from ..correlation import correlation, to_positive_semidefinite

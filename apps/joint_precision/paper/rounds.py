@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.finding import Finding, Verdict
 
 from .listening import BITS_A_SECOND
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from .real_data import EBIC_GAMMA, chosen_path, read_scans, say
 

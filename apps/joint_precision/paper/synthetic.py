@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.experiments.sweep import Job, Outcome, by_row
-from apps.pages.plots import curves
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import Job, Outcome, by_row
+from trellis.apps.pages.plots import curves
 
 from ..config import JointPrecisionConfig
 from ..release import forecast

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.runner import run
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from strategies.joint_precision.prox import fused_prox, group_prox, soft_threshold
+from trellis.apps.common.runner import run
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.strategies.joint_precision.prox import fused_prox, group_prox, soft_threshold
 
 from ..clime import clime_columns
 from ..config import JointPrecisionConfig

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from ..data import bent, block_matrices, edge_values, gaussian_samples, power_law_graph
 from .listening import BITS_A_SECOND, CLIENTS, listened, quiet

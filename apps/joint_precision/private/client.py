@@ -14,15 +14,15 @@ from functools import partial
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 
-from apps.common.evaluation import holding
-from apps.common.node import Node
-from apps.common.private.noisy_sum import noisy
-from apps.common.private.personal import Personal
-from apps.common.tables import Table
-from privacy.accounting.budget import Policy
-from privacy.accounting.sampled import ratio_for
-from privacy.secagg.client import Summands
-from strategies.core import wire
+from trellis.apps.common.evaluation import holding
+from trellis.apps.common.node import Node
+from trellis.apps.common.private.noisy_sum import noisy
+from trellis.apps.common.private.personal import Personal
+from trellis.apps.common.tables import Table
+from trellis.privacy.accounting.budget import Policy
+from trellis.privacy.accounting.sampled import ratio_for
+from trellis.privacy.secagg.client import Summands
+from trellis.strategies.core import wire
 
 from ..config import JointPrecisionConfig
 from ..data import client_table
@@ -118,8 +118,8 @@ def own_result(message: Message, context: Context) -> Personal:
 
 def _for_the_owner(mine: Personal, learned: np.ndarray, held: np.ndarray, gamma: float) -> Personal:
     """Return a device's result with what its owner needs to judge and to use it."""
-    from apps.common.evaluation.measures import ALONE as BY_ITSELF
-    from apps.common.evaluation.measures import THIS, Scores
+    from trellis.apps.common.evaluation.measures import ALONE as BY_ITSELF
+    from trellis.apps.common.evaluation.measures import THIS, Scores
 
     from ..owner.result import (
         FEWEST,

@@ -31,7 +31,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.numerics import rankdata
+from trellis.privacy.numerics import rankdata
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]

@@ -1,7 +1,7 @@
 """The whole of ``release = sum`` without messages: for tables over many seeds and sizes.
 
 The same functions as in a run, on the clients' samples in one process; the noise of the sum is
-drawn at once (`privacy.mechanisms.shares.simulated_sum_noise`).
+drawn at once (`trellis.privacy.mechanisms.shares.simulated_sum_noise`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.accounting.sampled import ratio_for
-from privacy.mechanisms.shares import plan_share, simulated_sum_noise
-from privacy.secagg.graph import expected_noisers
+from trellis.privacy.accounting.sampled import ratio_for
+from trellis.privacy.mechanisms.shares import plan_share, simulated_sum_noise
+from trellis.privacy.secagg.graph import expected_noisers
 
 from .concordance import sensitivity, summands
 from .consensus import Consensus, consensus

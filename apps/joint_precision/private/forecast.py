@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 
-from privacy.accounting.sampled import ratio_for
-from privacy.secagg.graph import expected_noisers
+from trellis.privacy.accounting.sampled import ratio_for
+from trellis.privacy.secagg.graph import expected_noisers
 
 from .concordance import sensitivity
 from .consensus import sampling_error

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.joint_precision.path import extended_bic
+from trellis.strategies.joint_precision.path import extended_bic
 
 from ..correlation import correlation_from_tau, to_positive_semidefinite
 from ..kendall import kendall

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
-from strategies.core.base import Client, Row, StudyError
-from strategies.joint_precision.one_sum import Arrays, PooledPrecision
-from strategies.joint_precision.path import path_points
+from trellis.apps.common.results import RunResult
+from trellis.strategies.core.base import Client, Row, StudyError
+from trellis.strategies.joint_precision.one_sum import Arrays, PooledPrecision
+from trellis.strategies.joint_precision.path import path_points
 
 from ..config import JointPrecisionConfig
 from ..curves import area_under_pr, area_under_roc, pr_points, prevalence, roc_points
@@ -39,7 +39,7 @@ KEPT = (
 
 def pooled_strategy(config: JointPrecisionConfig, arguments: Mapping[str, Any]) -> PooledPrecision:
     """Return the strategy of one noisy sum."""
-    from strategies.core.secure import SecureSum  # here: other runs do without its modules
+    from trellis.strategies.core.secure import SecureSum  # here: other runs do without its modules
 
     points = own_points(config)
     pairs = partial(_held_out_pairs, config) if config.held_out else None

@@ -6,11 +6,11 @@ import shlex
 
 import numpy as np
 
-from apps.pages import plots
-from apps.pages.brains.connectome import connectomes
-from apps.pages.clients.chosen import shown, table_of
-from apps.pages.clients.spread import spread_block
-from apps.pages.report import Block, Code, FigureBlock, Gallery, Paragraph, Section, Table
+from trellis.apps.pages import plots
+from trellis.apps.pages.brains.connectome import connectomes
+from trellis.apps.pages.clients.chosen import shown, table_of
+from trellis.apps.pages.clients.spread import spread_block
+from trellis.apps.pages.report import Block, Code, FigureBlock, Gallery, Paragraph, Section, Table
 
 from .graphs import ENDS, Graphs
 

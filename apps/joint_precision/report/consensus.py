@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from apps.common.metrics import matthews
-from apps.pages import plots
-from apps.pages.brains.connectome import connectome
-from apps.pages.clients.chosen import shown, table_of
-from apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, number
+from trellis.apps.common.metrics import matthews
+from trellis.apps.pages import plots
+from trellis.apps.pages.brains.connectome import connectome
+from trellis.apps.pages.clients.chosen import shown, table_of
+from trellis.apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, number
 
 from .graphs import Graphs
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from apps.common.results import RunResult, write_atomically
-from apps.common.settings import ConfigError
-from apps.pages import plots
-from apps.pages.clients.chosen import MOST_ROWS, write_table
-from apps.pages.figure import save_svg
-from apps.pages.graphs import file_stems, write_graphml
+from trellis.apps.common.results import RunResult, write_atomically
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.pages import plots
+from trellis.apps.pages.clients.chosen import MOST_ROWS, write_table
+from trellis.apps.pages.figure import save_svg
+from trellis.apps.pages.graphs import file_stems, write_graphml
 
 from . import packed
 from .graphs import Graphs, graphs_of

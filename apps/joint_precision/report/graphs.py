@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import matthews_of
-from apps.common.results import RunResult
-from apps.pages.brains.connectome import connectome
-from apps.pages.clients.chosen import drawn
-from apps.pages.clients.once import once
-from apps.pages.plots import svg
+from trellis.apps.common.metrics import matthews_of
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.brains.connectome import connectome
+from trellis.apps.pages.clients.chosen import drawn
+from trellis.apps.pages.clients.once import once
+from trellis.apps.pages.plots import svg
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -133,7 +133,7 @@ class Graphs:
 
     @cached_property
     def drawn(self) -> list[int]:
-        """The clients whose graphs are drawn; see `apps.pages.clients.chosen`."""
+        """The clients whose graphs are drawn; see `trellis.apps.pages.clients.chosen`."""
         return drawn(self.edges).tolist()
 
     @property

@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
-from apps.pages.named import NamedGraph, NamedGraphs, NamedTable, beside
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.named import NamedGraph, NamedGraphs, NamedTable, beside
 
 from . import packed
 from .graphs import Graphs

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult, write_atomically
-from apps.pages.named import NamedGraph, NamedGraphs, beside
-from apps.pages.report import Paragraph, Section, Table, number
-from apps.pages.wording import DASH
-from strategies.joint_precision.blocks import Blocks
+from trellis.apps.common.results import RunResult, write_atomically
+from trellis.apps.pages.named import NamedGraph, NamedGraphs, beside
+from trellis.apps.pages.report import Paragraph, Section, Table, number
+from trellis.apps.pages.wording import DASH
+from trellis.strategies.joint_precision.blocks import Blocks
 
 STRONGEST = 20
 EXPORTED_EDGES = 200_000

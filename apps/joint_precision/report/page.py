@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.pages.clients.chosen import ALL_DRAWN, shown, table_of
-from apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, number
-from apps.pages.wording import DASH
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.clients.chosen import ALL_DRAWN, shown, table_of
+from trellis.apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, number
+from trellis.apps.pages.wording import DASH
 
 from ..config import JOINT_METHODS
 from . import packed
@@ -66,7 +66,7 @@ _SUMMED = {
 
 
 def sections(result: RunResult) -> list[Section]:
-    """Return the study's part of the report; see `apps.pages.report.write_report`."""
+    """Return the study's part of the report; see `trellis.apps.pages.report.write_report`."""
     if "packed_sparse" in result.arrays:
         return packed.sections(result)
     if "sparse" not in result.arrays:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from apps.pages import plots
-from apps.pages.clients.chosen import ALL_DRAWN
-from apps.pages.report import (
+from trellis.apps.pages import plots
+from trellis.apps.pages.clients.chosen import ALL_DRAWN
+from trellis.apps.pages.report import (
     Badge,
     Block,
     FigureBlock,

@@ -14,11 +14,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apps.common.metrics import Vector
-from apps.pages.brains.layout import View, figure_size, group_ranks, views_of
-from apps.pages.figure import INK, PALETTE, PRIVATE, QUIET, SHARED, placed, plain, short, style
-from apps.pages.layout import Matrix
-from apps.pages.plots import (
+from trellis.apps.common.metrics import Vector
+from trellis.apps.pages.brains.layout import View, figure_size, group_ranks, views_of
+from trellis.apps.pages.figure import (
+    INK,
+    PALETTE,
+    PRIVATE,
+    QUIET,
+    SHARED,
+    placed,
+    plain,
+    short,
+    style,
+)
+from trellis.apps.pages.layout import Matrix
+from trellis.apps.pages.plots import (
     DRAWN_EDGES,
     LABELLED_NODES,
     add_lines,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apps.common.metrics import Vector
+from trellis.apps.common.metrics import Vector
 
 Matrix = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apps.common.results import write_atomically
-from apps.pages.page import Table
+from trellis.apps.common.results import write_atomically
+from trellis.apps.pages.page import Table
 
 MOST_ROWS = 50  # of a table with a row a client; a longer one nobody reads
 ALL_DRAWN, FEW_DRAWN = 6, 4  # clients: so many are all drawn; of more, so many

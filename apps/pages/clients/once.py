@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, TypeVar
 
-from apps.common.results import RunResult
+from trellis.apps.common.results import RunResult
 
 Made = TypeVar("Made")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.pages.figure import INK, QUIET, SHARED, placed, plain, style, svg
-from apps.pages.page import FigureBlock
-from apps.pages.wording import number
+from trellis.apps.pages.figure import INK, QUIET, SHARED, placed, plain, style, svg
+from trellis.apps.pages.page import FigureBlock
+from trellis.apps.pages.wording import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from apps.pages import plots
-from apps.pages.figure import INK, PRIVATE, QUIET, SHARED, plain, short, style
+from trellis.apps.pages import plots
+from trellis.apps.pages.figure import INK, PRIVATE, QUIET, SHARED, plain, short, style
 
 from .links import Links, Matrix, by_edge, marks, names_of, row_names
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
+from trellis.apps.common.results import RunResult
 
 Matrix = NDArray[np.float64]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.results import RunResult
-from apps.pages import plots
-from apps.pages.page import Block, FigureBlock, Paragraph, Section, Table
-from apps.pages.wording import counted, number
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages import plots
+from trellis.apps.pages.page import Block, FigureBlock, Paragraph, Section, Table
+from trellis.apps.pages.wording import counted, number
 
 from .drawing import COLUMNS, letter_strip, network_map
 from .links import Links, Matrix, by_edge, marks, name_of, names_of, row_names

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from apps.common.evaluation.measures import accuracy, r_squared
-from apps.common.own_data.scaling import Scaling
-from apps.common.private.using import Predictions, Usable, new_table
-from apps.server_graph.data import TARGET
-from apps.server_graph.losses import checked_labels
+from trellis.apps.common.evaluation.measures import accuracy, r_squared
+from trellis.apps.common.own_data.scaling import Scaling
+from trellis.apps.common.private.using import Predictions, Usable, new_table
+from trellis.apps.server_graph.data import TARGET
+from trellis.apps.server_graph.losses import checked_labels
 
 Array = NDArray[np.float64]
 

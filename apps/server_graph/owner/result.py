@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
-from apps.common.own_data.scaling import Scaling
-from apps.common.own_data.units import learned_in_own_units
-from apps.common.private.personal import Personal
-from apps.server_graph.data import Samples
-from apps.server_graph.losses import LeastSquares, Logistic, Loss, loss_by_name, start
-from apps.server_graph.owner.personal import pulled
+from trellis.apps.common.evaluation.measures import ALONE, THIS, Predicted, Scores, model_scores
+from trellis.apps.common.own_data.scaling import Scaling
+from trellis.apps.common.own_data.units import learned_in_own_units
+from trellis.apps.common.private.personal import Personal
+from trellis.apps.server_graph.data import Samples
+from trellis.apps.server_graph.losses import LeastSquares, Logistic, Loss, loss_by_name, start
+from trellis.apps.server_graph.owner.personal import pulled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from apps.common.results import RunResult
+    from trellis.apps.common.results import RunResult
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.bool_]

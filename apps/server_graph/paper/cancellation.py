@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.seeds import generator
-from apps.common.servers import build_topology
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
-from apps.experiments.sweep import Job
-from strategies.server_graph.exchange import servers
-from strategies.server_graph.post import Post
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.servers import build_topology
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import Job
+from trellis.strategies.server_graph.exchange import servers
+from trellis.strategies.server_graph.post import Post
 
 from ..config import ServerGraphConfig
 from .setting import PAPER, Vector

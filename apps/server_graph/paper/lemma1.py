@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict, standard_error
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.experiments.finding import Finding, Verdict, standard_error
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from ..config import ServerGraphConfig
 from ..data import synthetic_table

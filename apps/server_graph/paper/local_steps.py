@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
-from apps.experiments.sweep import show_rows
-from apps.pages.plots import curves
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import show_rows
+from trellis.apps.pages.plots import curves
 
 from ..config import ServerGraphConfig
 from ..simulate import simulate

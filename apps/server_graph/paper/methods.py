@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.servers import build_topology
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from apps.experiments.sweep import show_rows
-from apps.pages.plots import curves, mark
-from strategies.topology.graph import Topology
-from strategies.topology.named import components
+from trellis.apps.common.servers import build_topology
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.apps.experiments.sweep import show_rows
+from trellis.apps.pages.plots import curves, mark
+from trellis.strategies.topology.graph import Topology
+from trellis.strategies.topology.named import components
 
 from ..config import ServerGraphConfig
 from ..release import NEIGHBOUR_LEARNS

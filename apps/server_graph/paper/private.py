@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from ..config import ServerGraphConfig
 from ..data import Samples, synthetic_table

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.numerics import expit
+from trellis.privacy.numerics import expit
 
 from ..config import ServerGraphConfig
 from ..data import synthetic_table

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from apps.experiments.making import Making
+from trellis.apps.experiments.making import Making
 
 from ..config import ServerGraphConfig
 from ..simulate import Simulation, simulate

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from apps.common.runner import run as run_study
-from apps.common.threads import one_blas_thread
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
-from privacy.secagg.protocol import Member
-from privacy.secagg.server import ServerRound, Session
-from privacy.servers.masks import ServerMasks
-from strategies.server_graph import exchange as server_exchange
-from strategies.server_graph.post import Post
+from trellis.apps.common.runner import run as run_study
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
+from trellis.privacy.secagg.protocol import Member
+from trellis.privacy.secagg.server import ServerRound, Session
+from trellis.privacy.servers.masks import ServerMasks
+from trellis.strategies.server_graph import exchange as server_exchange
+from trellis.strategies.server_graph.post import Post
 
 from .. import client_app, server_app
 from ..config import ServerGraphConfig

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict, spread
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.experiments.finding import Finding, Verdict, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from ..config import ServerGraphConfig
 from ..simulate import Simulation, simulate

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from apps.experiments.finding import Finding, Verdict
-from apps.experiments.making import Making
-from apps.pages.plots import curves
-from privacy.accounting.sampled import ratio_for, spent
+from trellis.apps.experiments.finding import Finding, Verdict
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
+from trellis.privacy.accounting.sampled import ratio_for, spent
 
 from ..audit import BETWEEN, apart, audit_between, audit_by_a_client
 from ..config import ServerGraphConfig

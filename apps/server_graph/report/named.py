@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.pages.named import NamedGraph, NamedGraphs, NamedTable
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.named import NamedGraph, NamedGraphs, NamedTable
 
 from .page import centroid_of, names_of_parameters, topology_of
 

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.own_data.scaling import parameter_names
-from apps.common.results import RunResult, write_atomically
-from apps.common.settings import ConfigError
-from apps.pages import plots
-from apps.pages.clients.chosen import listed, shown, table_of
-from apps.pages.graphs import write_graphml
-from apps.pages.network import known_servers, network_sections
-from apps.pages.report import (
+from trellis.apps.common.own_data.scaling import parameter_names
+from trellis.apps.common.results import RunResult, write_atomically
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.pages import plots
+from trellis.apps.pages.clients.chosen import listed, shown, table_of
+from trellis.apps.pages.graphs import write_graphml
+from trellis.apps.pages.network import known_servers, network_sections
+from trellis.apps.pages.report import (
     Block,
     Code,
     Facts,
@@ -36,10 +36,10 @@ from apps.pages.report import (
     Table,
     number,
 )
-from apps.pages.server_map import server_map
-from strategies.server_graph.failures import Outage, parse_failures
-from strategies.topology.files import SUFFIXES
-from strategies.topology.graph import Topology
+from trellis.apps.pages.server_map import server_map
+from trellis.strategies.server_graph.failures import Outage, parse_failures
+from trellis.strategies.topology.files import SUFFIXES
+from trellis.strategies.topology.graph import Topology
 
 from ..config import DEFAULT_SIGMA, ServerGraphConfig
 from ..problem import msd
@@ -95,7 +95,7 @@ def _sums(result: RunResult) -> bool:
 
 
 def sections(result: RunResult) -> list[Section]:
-    """Return the study's part of the report; see `apps.pages.report.write_report`."""
+    """Return the study's part of the report; see `trellis.apps.pages.report.write_report`."""
     if "models" not in result.arrays:
         text = "The run ended before a model was there."
         seen = network_sections(result, _crosses(result))

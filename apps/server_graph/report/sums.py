@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.common.settings import ConfigError
-from apps.pages import plots
-from apps.pages.network import known_servers
-from apps.pages.report import Block, Facts, FigureBlock, Paragraph, Section
-from apps.pages.wording import number
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.pages import plots
+from trellis.apps.pages.network import known_servers
+from trellis.apps.pages.report import Block, Facts, FigureBlock, Paragraph, Section
+from trellis.apps.pages.wording import number
 
 from ..config import ServerGraphConfig
 from ..forecast import forecast

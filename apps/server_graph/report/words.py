@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from apps.pages.wording import Wording
+from trellis.apps.pages.wording import Wording
 
 WORDING = Wording(
     labels={

@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from strategies.core import wire
+from trellis.strategies.core import wire
 
 app = ClientApp()
 

@@ -10,8 +10,8 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from strategies.core import wire
-from strategies.core.exchange import exchange
+from trellis.strategies.core import wire
+from trellis.strategies.core.exchange import exchange
 
 app = ServerApp()
 

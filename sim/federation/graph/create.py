@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sim.federation import scripts
-from sim.federation.certificates import (
+from trellis.sim.federation import scripts
+from trellis.sim.federation.certificates import (
     make_authority,
     make_node_key,
     make_signing_key,
 )
-from sim.federation.create import InGraph, create, private, public, script
-from sim.federation.device import DEVICE
-from sim.federation.folder import Federation, FederationError
-from sim.run_config import Scalar
+from trellis.sim.federation.create import InGraph, create, private, public, script
+from trellis.sim.federation.device import DEVICE
+from trellis.sim.federation.folder import Federation, FederationError
+from trellis.sim.run_config import Scalar
 
 from . import texts
 from .folder import GRAPH, IDENTITY, SERVERS, SPOOL, ServerGraph, bridge_name

@@ -24,8 +24,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sim.federation.folder import Federation, FederationError
-from sim.run_config import Scalar, toml
+from trellis.sim.federation.folder import Federation, FederationError
+from trellis.sim.run_config import Scalar, toml
 
 GRAPH = "graph.toml"
 OWN = "graph"  # the server's own folder, in that of its machine

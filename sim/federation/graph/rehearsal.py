@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.federation.folder import FederationError
-from sim.federation.rehearsal import (
+from trellis.sim.federation.folder import FederationError
+from trellis.sim.federation.rehearsal import (
     BRIDGE,
     EVERYTHING,
     SERVER,
@@ -22,8 +22,8 @@ from sim.federation.rehearsal import (
     commands,
     stop,
 )
-from sim.flwr_command import tail
-from sim.processes import FlowerRunError
+from trellis.sim.flwr_command import tail
+from trellis.sim.processes import FlowerRunError
 
 from .folder import ServerGraph, bridge_name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.federation.texts import bare
+from trellis.sim.federation.texts import bare
 
 from .folder import OWN, SPOOL, ServerGraph, bridge_name
 

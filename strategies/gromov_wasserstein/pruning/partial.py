@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from strategies.core.jobs import how_many_at_once
+from trellis.strategies.core.jobs import how_many_at_once
 
 from .. import pairwise as whole
 from ..many import Solver

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from apps.cases.blocks import edges_table, with_error
-from apps.cases.evidence import Edge, Estimate
+from trellis.apps.cases.blocks import edges_table, with_error
+from trellis.apps.cases.evidence import Edge, Estimate
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from apps.cases.brains import CASE
-from apps.cases.brains.people import foretold
-from apps.cases.brains.pictures import in_words
-from apps.cases.brains.scans import LEARNED, NEW, OTHERS, agreement, read_scans
-from apps.cases.brains.story import _of_a_person
-from apps.cases.case import RUNS, run_case
-from apps.common.results import RunResult
-from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
+from trellis.apps.cases.brains import CASE
+from trellis.apps.cases.brains.people import foretold
+from trellis.apps.cases.brains.pictures import in_words
+from trellis.apps.cases.brains.scans import LEARNED, NEW, OTHERS, agreement, read_scans
+from trellis.apps.cases.brains.story import _of_a_person
+from trellis.apps.cases.case import RUNS, run_case
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import dataset
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-import apps.cases
-from apps.cases import evidence
-from apps.cases.case import run_case
-from apps.command import main
-from apps.common import runner
-from apps.common.settings import ConfigError
+import trellis.apps.cases
+from trellis.apps.cases import evidence
+from trellis.apps.cases.case import run_case
+from trellis.apps.command import main
+from trellis.apps.common import runner
+from trellis.apps.common.settings import ConfigError
 
 from .toy import TOY
 
@@ -21,7 +21,9 @@ from .toy import TOY
 def toy(monkeypatch):
     """Have the toy among the cases."""
     monkeypatch.setitem(sys.modules, "toy_case", SimpleNamespace(CASE=TOY))
-    monkeypatch.setattr(apps.cases, "CASES", {**apps.cases.CASES, "toy": "toy_case"})
+    monkeypatch.setattr(
+        trellis.apps.cases, "CASES", {**trellis.apps.cases.CASES, "toy": "toy_case"}
+    )
 
 
 @pytest.fixture
@@ -150,7 +152,9 @@ def test_the_list_and_a_wrong_name(toy, capsys, monkeypatch):
     assert "did you mean hospitals?" in capsys.readouterr().out
     assert main(["case", "zebra"]) == 1
     assert "there are hospitals, brains, molecules, toy" in capsys.readouterr().out
-    monkeypatch.setattr(apps.cases, "CASES", {"toy": "toy_case", "gone": "apps.cases.gone"})
+    monkeypatch.setattr(
+        trellis.apps.cases, "CASES", {"toy": "toy_case", "gone": "trellis.apps.cases.gone"}
+    )
     assert main(["case"]) == 1
     shown = capsys.readouterr().out
     assert "Do three wards learn a line?" in shown

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from apps.cases import evidence
-from apps.cases.evidence import BETTER, CHANCE, UNKNOWN, WORSE, Edge, Estimate
-from apps.common.evaluation.measures import ACCURACY, ALONE, LOSS, MOST_FREQUENT, THIS
-from apps.common.results import RunResult
-from apps.pages.named import NamedGraph
+from trellis.apps.cases import evidence
+from trellis.apps.cases.evidence import BETTER, CHANCE, UNKNOWN, WORSE, Edge, Estimate
+from trellis.apps.common.evaluation.measures import ACCURACY, ALONE, LOSS, MOST_FREQUENT, THIS
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.named import NamedGraph
 
 
 def run(ours, alone, *, seed=1, epsilon=None, counts=(10, 10)):

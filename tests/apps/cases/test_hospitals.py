@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from apps.cases import load
-from apps.cases.case import run_case
-from apps.cases.hospitals.data import HOSPITALS, PROPERTIES, deal, prepare
-from apps.cases.hospitals.story import gains, tell
-from apps.cases.hospitals.ways import ALIKE, HELPED, OPEN, STRONG, WEAK
-from apps.command import main
-from apps.common.evaluation.measures import ALONE, THIS
-from apps.common.results import RunResult
+from trellis.apps.cases import load
+from trellis.apps.cases.case import run_case
+from trellis.apps.cases.hospitals.data import HOSPITALS, PROPERTIES, deal, prepare
+from trellis.apps.cases.hospitals.story import gains, tell
+from trellis.apps.cases.hospitals.ways import ALIKE, HELPED, OPEN, STRONG, WEAK
+from trellis.apps.command import main
+from trellis.apps.common.evaluation.measures import ALONE, THIS
+from trellis.apps.common.results import RunResult
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from apps.cases.case import run_case
-from apps.cases.molecules import CASE
-from apps.cases.molecules.alike import agreeing, by_chance, by_company
-from apps.cases.molecules.owners import dealt, formula
-from apps.common.results import RunResult
-from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
+from trellis.apps.cases.case import run_case
+from trellis.apps.cases.molecules import CASE
+from trellis.apps.cases.molecules.alike import agreeing, by_chance, by_company
+from trellis.apps.cases.molecules.owners import dealt, formula
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import dataset
 
 OWNER, LABELS = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 

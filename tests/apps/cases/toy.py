@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from apps.cases import evidence
-from apps.cases.blocks import clients_blocks, privacy_facts, ways_figure, ways_table
-from apps.cases.case import Case, Planned, Runs, Story
-from apps.pages.page import Paragraph
+from trellis.apps.cases import evidence
+from trellis.apps.cases.blocks import clients_blocks, privacy_facts, ways_figure, ways_table
+from trellis.apps.cases.case import Case, Planned, Runs, Story
+from trellis.apps.pages.page import Paragraph
 
 
 def prepare(folder: Path) -> None:

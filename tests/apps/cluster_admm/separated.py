@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import apps
-from apps.cluster_admm.config import ClusterAdmmConfig
+from trellis import apps
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 
 # Separated clusters: the true models tell (nearly) all clients apart.
 APART = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.cluster_admm.simulate import client_tables, simulate
-from apps.common.settings import ConfigError
-from sim.faults import Raise
 from tests.apps.cluster_admm.separated import TINY, config_of, run
+from trellis.apps.cluster_admm.simulate import client_tables, simulate
+from trellis.apps.common.settings import ConfigError
+from trellis.sim.faults import Raise
 
 
 @pytest.mark.parametrize("clusters", ["3", "auto:3", "auto:2-4"])

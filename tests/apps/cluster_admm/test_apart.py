@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
-import apps
-from apps.common.settings import ConfigError
-from strategies.network.member import GraphMember
 from tests.graphs import Graph, own_rows
+from trellis import apps
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.network.member import GraphMember
 
 LINE = {"servers": 3, "topology": "path", "clients": 6, "features": 3, "samples": "30"}
 EXACT = {**LINE, "clusters": "2", "mixing": "exact", "acceleration": "off", "rho": 3.0}

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from apps.cluster_admm.audit import PAPER_SETTINGS, audits, ordinary, pulled
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.private.moments import SENSITIVITY
-from apps.cluster_admm.release import projected, sensitivity
-from apps.command import main
-from apps.common.settings import ConfigError
-from privacy.accounting.zcdp import decaying_total
-from privacy.audit import gaussian_audit
+from trellis.apps.cluster_admm.audit import PAPER_SETTINGS, audits, ordinary, pulled
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.private.moments import SENSITIVITY
+from trellis.apps.cluster_admm.release import projected, sensitivity
+from trellis.apps.command import main
+from trellis.apps.common.settings import ConfigError
+from trellis.privacy.accounting.zcdp import decaying_total
+from trellis.privacy.audit import gaussian_audit
 
 
 @pytest.mark.parametrize("epsilon", [4.0, 8.0])

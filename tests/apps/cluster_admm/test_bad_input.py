@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
-from apps import run
-from apps.command import main
-from apps.common.results import RunResult
-from sim.faults import (
+from trellis.apps import run
+from trellis.apps.command import main
+from trellis.apps.common.results import RunResult
+from trellis.sim.faults import (
     Nonsense,
     huge,
     infinite,
@@ -21,9 +21,9 @@ from sim.faults import (
     without_records,
     wrong_shape,
 )
-from strategies.core import wire
-from strategies.core.base import StudyError
-from strategies.topology.graph import topology
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import StudyError
+from trellis.strategies.topology.graph import topology
 
 STUDY = "cluster-admm"
 GOOD = "y,a,b\n1,2,3\n-1,1,0\n1,5,1\n-1,4,2\n"

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from apps.cluster_admm import client_app
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.data import held_out_rows, synthetic_table, synthetic_truth
-from apps.cluster_admm.release import bounded, grid_plan, projected, round_event
-from apps.cluster_admm.steps import primal_step
-from apps.common.seeds import generator
-from privacy.accounting.budget import DeviceLedger
-from privacy.accounting.events import PrivacyEvent
-from privacy.mechanisms.digits import quick_discrete_gaussian
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.core.enrolment import enrol
+from trellis.apps.cluster_admm import client_app
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.data import held_out_rows, synthetic_table, synthetic_truth
+from trellis.apps.cluster_admm.release import bounded, grid_plan, projected, round_event
+from trellis.apps.cluster_admm.steps import primal_step
+from trellis.apps.common.seeds import generator
+from trellis.privacy.accounting.budget import DeviceLedger
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.mechanisms.digits import quick_discrete_gaussian
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.core.enrolment import enrol
 
 FEW = {"clients": 6, "servers": 2, "features": 5, "samples": "3-8", "topology": "complete"}
 FEW |= {"release": "each"}

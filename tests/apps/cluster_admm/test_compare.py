@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.report import compare as module
-from apps.cluster_admm.report.compare import affordable, as_method, compare
-from apps.cluster_admm.report.page import FEWEST_ROUNDS
-from apps.cluster_admm.simulate import simulate
-from apps.common.settings import ConfigError
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.report import compare as module
+from trellis.apps.cluster_admm.report.compare import affordable, as_method, compare
+from trellis.apps.cluster_admm.report.page import FEWEST_ROUNDS
+from trellis.apps.cluster_admm.simulate import simulate
+from trellis.apps.common.settings import ConfigError
 
 SMALL = ClusterAdmmConfig(
     servers=4, topology="ring", clients=18, features=5, samples="6-9", rounds=6, sample=2

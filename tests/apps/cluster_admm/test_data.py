@@ -10,8 +10,8 @@ from flwr.app import Context, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.data import (
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.data import (
     client_table,
     cluster_of,
     held_out_rows,
@@ -19,8 +19,8 @@ from apps.cluster_admm.data import (
     synthetic_table,
     synthetic_truth,
 )
-from apps.common.node import Node
-from apps.common.tables import DataError
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import DataError
 
 
 def config(**options) -> ClusterAdmmConfig:

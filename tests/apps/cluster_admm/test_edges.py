@@ -7,18 +7,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import apps
-from apps import run
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.data import synthetic_table
-from apps.cluster_admm.problem import mean_losses, optimum, server_uniform_optimum
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from sim.faults import Drop, Raise
-from sim.grid import run_local
-from strategies.cluster_admm.strategy import ClusterAdmm
-from strategies.core.base import StudyError
-from strategies.topology.graph import topology
+from trellis import apps
+from trellis.apps import run
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.data import synthetic_table
+from trellis.apps.cluster_admm.problem import mean_losses, optimum, server_uniform_optimum
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.sim.faults import Drop, Raise
+from trellis.sim.grid import run_local
+from trellis.strategies.cluster_admm.strategy import ClusterAdmm
+from trellis.strategies.core.base import StudyError
+from trellis.strategies.topology.graph import topology
 
 STUDY = "cluster-admm"
 SMALL = {"features": 3, "samples": "5-9", "clusters": "2", "tau": 0.0, "rounds": 150}

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.cluster_admm.paper.image_data import (
+from tests.apps.datasets import needs
+from trellis.apps.cluster_admm.paper.image_data import (
     ImageSet,
     Unseen,
     dealt,
@@ -21,9 +22,8 @@ from apps.cluster_admm.paper.image_data import (
     read_mnist,
     rows_of,
 )
-from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
-from tests.apps.datasets import needs
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import dataset
 
 
 def idx(values, kind=8, shape=None) -> bytes:

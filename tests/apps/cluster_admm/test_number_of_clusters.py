@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.data import held_out_rows
-from apps.cluster_admm.problem import optimum
-from apps.cluster_admm.simulate import client_tables
-from apps.common.settings import ConfigError
-from sim.faults import Nonsense, not_a_number
-from strategies.core.base import StudyError
 from tests.apps.cluster_admm.separated import APART, TINY, config_of, rows_with, run
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.data import held_out_rows
+from trellis.apps.cluster_admm.problem import optimum
+from trellis.apps.cluster_admm.simulate import client_tables
+from trellis.apps.common.settings import ConfigError
+from trellis.sim.faults import Nonsense, not_a_number
+from trellis.strategies.core.base import StudyError
 
 # --- their number --------------------------------------------------------------------------------
 

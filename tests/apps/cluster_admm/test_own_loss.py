@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-import apps
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.losses import own_loss, targets_of
-from apps.cluster_admm.own_steps import OwnSteps
-from apps.cluster_admm.problem import mean_losses, optimum
-from apps.cluster_admm.steps import primal_steps
-from apps.common.settings import ConfigError
 from tests.apps.server_graph.test_losses import Huber
+from trellis import apps
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.losses import own_loss, targets_of
+from trellis.apps.cluster_admm.own_steps import OwnSteps
+from trellis.apps.cluster_admm.problem import mean_losses, optimum
+from trellis.apps.cluster_admm.steps import primal_steps
+from trellis.apps.common.settings import ConfigError
 
 HERE = __name__
-OWN_SQUARES, OWN_LOGISTIC = (f"apps.server_graph.losses.{n}" for n in ("LeastSquares", "Logistic"))
+OWN_SQUARES, OWN_LOGISTIC = (
+    f"trellis.apps.server_graph.losses.{n}" for n in ("LeastSquares", "Logistic")
+)
 
 
 class Squares(Huber):
@@ -213,7 +215,7 @@ def test_a_step_that_does_not_end_names_the_class(name, error, message):
 
 
 def test_a_device_names_the_class_to_its_owner_s_policy():
-    from apps.common.guard import wish
+    from trellis.apps.common.guard import wish
 
     asked = wish(ClusterAdmmConfig.from_settings({"loss": f"{HERE}.Huber"}))
     assert asked.names == {"loss": f"{HERE}.Huber"}
@@ -221,8 +223,8 @@ def test_a_device_names_the_class_to_its_owner_s_policy():
 
 
 def test_a_device_loads_no_class_that_its_owner_does_not_list():
-    from apps.common.settings import permit_name
-    from privacy.accounting.budget import Policy, PrivacyRefused
+    from trellis.apps.common.settings import permit_name
+    from trellis.privacy.accounting.budget import Policy, PrivacyRefused
 
     token = permit_name.set(Policy().permit_name)
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.common.evaluation.measures import ALONE, MEAN, THIS
 from tests.apps.owner_runs import devices, held_out_places, kept_by, run_on, score_of
+from trellis.apps.command import main
+from trellis.apps.common.evaluation.measures import ALONE, MEAN, THIS
 
 STUDY = "cluster-admm"
 NAMES = np.array(["a", "b", "c"])

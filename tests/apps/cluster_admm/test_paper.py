@@ -10,11 +10,11 @@ import joblib
 import numpy as np
 import pytest
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.paper import setting, synthetic
-from apps.cluster_admm.simulate import simulate
-from apps.experiments.figures import figure
 from tests.apps.experiments.making import make
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.paper import setting, synthetic
+from trellis.apps.cluster_admm.simulate import simulate
+from trellis.apps.experiments.figures import figure
 
 STUDY = "cluster-admm"
 SMALL = setting.PAPER | {
@@ -139,7 +139,7 @@ def test_a_verdict_is_not_of_the_noise_of_seeds(tmp_path, console):
 
 
 def test_processes_return_every_job_with_its_seeds(tmp_path, console):
-    from apps.experiments.making import Making
+    from trellis.apps.experiments.making import Making
 
     jobs = [
         {**SMALL, "rounds": 2, "tau": tau, "clients": 8, "servers": 2, "topology": "complete"}

@@ -8,10 +8,10 @@ import joblib
 import numpy as np
 import pytest
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.data import synthetic_table, synthetic_truth
-from apps.cluster_admm.paper import clusters as paper_clusters
 from tests.apps.experiments.making import make
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.data import synthetic_table, synthetic_truth
+from trellis.apps.cluster_admm.paper import clusters as paper_clusters
 
 STUDY = "cluster-admm"
 SMALL = {"servers": 3, "topology": "ring", "assign-every": 3}

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import apps
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.paper import images as paper_images
-from apps.cluster_admm.paper.image_data import ImageSet, Unseen
-from apps.cluster_admm.paper.images import learn
-from apps.cluster_admm.problem import optimum
-from apps.cluster_admm.steps import LogisticStep, LogisticSteps
-from apps.common.tables import DataError
 from tests.apps.datasets import needs
 from tests.apps.experiments.making import make
+from trellis import apps
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.paper import images as paper_images
+from trellis.apps.cluster_admm.paper.image_data import ImageSet, Unseen
+from trellis.apps.cluster_admm.paper.images import learn
+from trellis.apps.cluster_admm.problem import optimum
+from trellis.apps.cluster_admm.steps import LogisticStep, LogisticSteps
+from trellis.apps.common.tables import DataError
 
 
 def tables_of(clients, features, low, high, seed=0, size=1.0):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from apps.cluster_admm.paper import hidden
 from tests.apps.experiments.making import make
+from trellis.apps.cluster_admm.paper import hidden
 
 
 @pytest.fixture

@@ -7,10 +7,16 @@ import csv
 import numpy as np
 import pytest
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.paper import convergence, inter_cluster, privacy_claims, setting, single_step
-from apps.cluster_admm.paper.judging import FAILS, HOLDS, OPEN, Gap, judged
 from tests.apps.experiments.making import make
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.paper import (
+    convergence,
+    inter_cluster,
+    privacy_claims,
+    setting,
+    single_step,
+)
+from trellis.apps.cluster_admm.paper.judging import FAILS, HOLDS, OPEN, Gap, judged
 
 STUDY = "cluster-admm"
 

@@ -15,20 +15,20 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-import apps
-from apps import run
-from apps.cluster_admm import release
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from privacy.accounting.budget import DeviceLedger, Policy
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.zcdp import decaying_total_of, zcdp_epsilon
-from sim.faults import Raise
-from sim.grid import LocalGrid, run_local
-from strategies.cluster_admm.strategy import ClusterAdmm
-from strategies.core import wire
-from strategies.core.base import StudyError
 from tests.apps.device_logs import reasons
+from trellis import apps
+from trellis.apps import run
+from trellis.apps.cluster_admm import release
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.privacy.accounting.budget import DeviceLedger, Policy
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.zcdp import decaying_total_of, zcdp_epsilon
+from trellis.sim.faults import Raise
+from trellis.sim.grid import LocalGrid, run_local
+from trellis.strategies.cluster_admm.strategy import ClusterAdmm
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import StudyError
 
 STUDY = "cluster-admm"
 SMALL = {

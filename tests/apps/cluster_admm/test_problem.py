@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from apps.cluster_admm.problem import (
+from trellis.apps.cluster_admm.problem import (
     mean_losses,
     nmsd,
     optimum,
     server_uniform_optimum,
 )
-from apps.cluster_admm.steps import LogisticStep, primal_step
-from strategies.cluster_admm.mixing import aggregate, over_servers
+from trellis.apps.cluster_admm.steps import LogisticStep, primal_step
+from trellis.strategies.cluster_admm.mixing import aggregate, over_servers
 
 SHAPES = [(1, 6), (5, 6), (6, 6), (9, 6), (40, 3)]
 

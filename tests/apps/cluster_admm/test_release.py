@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.release import (
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.release import (
     bounded,
     gradient_bound,
     permit_losses,
@@ -20,12 +20,12 @@ from apps.cluster_admm.release import (
     total_rho,
     warnings,
 )
-from apps.cluster_admm.steps import primal_step
-from apps.common.node import Node
-from apps.common.tables import DataError
-from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.accounting.ledger import Ledger
-from privacy.accounting.totals import total_rho as events_rho
+from trellis.apps.cluster_admm.steps import primal_step
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import DataError
+from trellis.privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from trellis.privacy.accounting.ledger import Ledger
+from trellis.privacy.accounting.totals import total_rho as events_rho
 
 SMALL = {"clip_features": 0.5, "clip_target": 1.0, "clip_model": 2.0, "ridge": 0.2}
 

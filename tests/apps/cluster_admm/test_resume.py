@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-import apps
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from sim.grid import run_local
-from strategies.core.checkpoint import Checkpoint
 from tests.apps.cluster_admm.separated import TINY
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.sim.grid import run_local
+from trellis.strategies.core.checkpoint import Checkpoint
 
 
 class Counting(type(apps.client_app)):

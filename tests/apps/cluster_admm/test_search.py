@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from apps.cluster_admm import build
-from apps.cluster_admm.data import synthetic_truth
-from apps.cluster_admm.paper.clusters import oracle
-from apps.cluster_admm.problem import optimum
-from apps.cluster_admm.simulate import client_tables
-from sim.faults import Drop, Nonsense, Raise, not_a_number, without_arrays, wrong_shape
-from strategies.cluster_admm.finding import ClusterFinding
-from strategies.cluster_admm.search import agreement
-from strategies.core import wire
 from tests.apps.cluster_admm.separated import APART, SEPARATED, TINY, config_of, rows_with, run
+from trellis.apps.cluster_admm import build
+from trellis.apps.cluster_admm.data import synthetic_truth
+from trellis.apps.cluster_admm.paper.clusters import oracle
+from trellis.apps.cluster_admm.problem import optimum
+from trellis.apps.cluster_admm.simulate import client_tables
+from trellis.sim.faults import Drop, Nonsense, Raise, not_a_number, without_arrays, wrong_shape
+from trellis.strategies.cluster_admm.finding import ClusterFinding
+from trellis.strategies.cluster_admm.search import agreement
+from trellis.strategies.core import wire
 
 
 @pytest.mark.parametrize("seed", SEPARATED)

@@ -7,19 +7,19 @@ from functools import partial
 import numpy as np
 import pytest
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.data import synthetic_table, synthetic_truth
-from apps.cluster_admm.problem import optimum
-from apps.cluster_admm.release import bounded, release_model
-from apps.cluster_admm.simulate import client_tables, simulate
-from apps.cluster_admm.steps import RidgeSteps, primal_step
-from apps.common.node import Node
-from apps.common.seeds import generator
-from apps.common.servers import build_topology
-from apps.common.settings import ConfigError
-from strategies.cluster_admm.mixing import neighbourhood_means
-from strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
-from strategies.core.base import Client, RoundPlan, StudyError
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.data import synthetic_table, synthetic_truth
+from trellis.apps.cluster_admm.problem import optimum
+from trellis.apps.cluster_admm.release import bounded, release_model
+from trellis.apps.cluster_admm.simulate import client_tables, simulate
+from trellis.apps.cluster_admm.steps import RidgeSteps, primal_step
+from trellis.apps.common.node import Node
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.servers import build_topology
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.cluster_admm.mixing import neighbourhood_means
+from trellis.strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
+from trellis.strategies.core.base import Client, RoundPlan, StudyError
 
 SMALL = {
     "clients": 24, "servers": 4, "topology": "path", "clusters": "3", "features": 5,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.cluster_admm.client_app import app as client_app
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.data import synthetic_table, synthetic_truth
-from apps.cluster_admm.problem import optimum
-from apps.cluster_admm.server_app import app as server_app
-from apps.cluster_admm.simulate import simulate
-from apps.common.results import RunResult
-from sim.grid import run_local
-from strategies.core.base import StudyError
+from trellis.apps.cluster_admm.client_app import app as client_app
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.data import synthetic_table, synthetic_truth
+from trellis.apps.cluster_admm.problem import optimum
+from trellis.apps.cluster_admm.server_app import app as server_app
+from trellis.apps.cluster_admm.simulate import simulate
+from trellis.apps.common.results import RunResult
+from trellis.sim.grid import run_local
+from trellis.strategies.core.base import StudyError
 
 SMALL = {"servers": 4, "topology": "ring", "clients": 16, "features": 5, "samples": "6-9"}
 

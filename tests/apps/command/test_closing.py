@@ -6,9 +6,9 @@ import io
 
 from rich.console import Console
 
-from apps import run
-from apps.command.closing import show
-from apps.command.run_all import _show_costs
+from trellis.apps import run
+from trellis.apps.command.closing import show
+from trellis.apps.command.run_all import _show_costs
 
 
 def printed(*results) -> str:

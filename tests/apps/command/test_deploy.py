@@ -10,12 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.command.deploy.check import findings
-from privacy.device.codes import CODES
-from sim.federation.device import Device
-from sim.federation.folder import Federation
-from sim.processes import free_port
+from trellis.apps.command import main
+from trellis.apps.command.deploy.check import findings
+from trellis.privacy.device.codes import CODES
+from trellis.sim.federation.device import Device
+from trellis.sim.federation.folder import Federation
+from trellis.sim.processes import free_port
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def ways(monkeypatch):
         return 5
 
     monkeypatch.setattr("os.execve", become)
-    monkeypatch.setattr("sim.federation.moving.Moving.run", stay)
+    monkeypatch.setattr("trellis.sim.federation.moving.Moving.run", stay)
     return found
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.common.results import RunResult
-from apps.common.settings import config_class
-from sim.federation import rehearsal
-from sim.federation.device import Device
-from sim.federation.folder import FederationError
-from sim.federation.graph.folder import ServerGraph
-from sim.flwr_command import FlowerRun
-from sim.processes import FlowerRunError, free_port
+from trellis.apps.command import main
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.settings import config_class
+from trellis.sim.federation import rehearsal
+from trellis.sim.federation.device import Device
+from trellis.sim.federation.folder import FederationError
+from trellis.sim.federation.graph.folder import ServerGraph
+from trellis.sim.flwr_command import FlowerRun
+from trellis.sim.processes import FlowerRunError, free_port
 
 CLEAR = ("--set", "method=none", "--set", "rounds=3")
 

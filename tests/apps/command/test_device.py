@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
-import apps
-from apps.command import main
-from apps.common.settings import config_class
-from sim.grid import LocalGrid
+from trellis import apps
+from trellis.apps.command import main
+from trellis.apps.common.settings import config_class
+from trellis.sim.grid import LocalGrid
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import webbrowser
 import numpy as np
 import pytest
 
-from apps.command import main
 from tests.apps.owner_runs import devices, kept_by, run_on
+from trellis.apps.command import main
 
 SETTINGS = {"servers": 1, "method": "fedavg", "rounds": 2, "held-out": 0.2}
 

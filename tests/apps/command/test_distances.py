@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.command.distances.following import Left, Lines
-from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.gromov_wasserstein.files.tudataset import read_tudataset
-from apps.gromov_wasserstein.graphs import shortest_paths
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
-from strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.apps.command import main
+from trellis.apps.command.distances.following import Left, Lines
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import dataset
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.gromov_wasserstein.files.tudataset import read_tudataset
+from trellis.apps.gromov_wasserstein.graphs import shortest_paths
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
 
 pytest.importorskip("ot")
 
@@ -41,7 +41,7 @@ def kept(folder):
 
 def trellis(*arguments, **options):
     return subprocess.Popen(
-        [sys.executable, "-m", "apps", "distances", *map(str, arguments)],
+        [sys.executable, "-m", "trellis", "distances", *map(str, arguments)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -99,7 +99,7 @@ def test_other_metrics_and_distances_between_nodes(tmp_path):
         if "fgw" in options:
             matrix = pairwise(paths, metric="fgw", features=rows, alpha=0.2)
         elif matrix is None:
-            from apps.gromov_wasserstein.distances import between
+            from trellis.apps.gromov_wasserstein.distances import between
 
             matrix = pairwise([between(row, "euclidean") for row in rows])
         out = tmp_path / "-".join(options)

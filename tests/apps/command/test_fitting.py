@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import apps
-from apps.command.deploy.fitting import fit
-from apps.common.settings import ConfigError, config_class
+from trellis import apps
+from trellis.apps.command.deploy.fitting import fit
+from trellis.apps.common.settings import ConfigError, config_class
 
 
 def devices(count, **more):

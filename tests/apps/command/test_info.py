@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-import apps
-from apps.command import main
-from apps.command.info.described import meanings, setting, settings
-from apps.common.settings import ConfigError, config_class
+from trellis import apps
+from trellis.apps.command import main
+from trellis.apps.command.info.described import meanings, setting, settings
+from trellis.apps.common.settings import ConfigError, config_class
 
 STUDIES = list(apps.STUDIES)
 # The studies of the five papers; one that somebody adds may leave units out, and refuse words.

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import apps
-from apps.command import main
-from apps.command.new import making, naming
-from apps.common.settings import ConfigError
+from trellis import apps
+from trellis.apps.command import main
+from trellis.apps.command.new import making, naming
+from trellis.apps.common.settings import ConfigError
 
 ROOT = Path(__file__).parents[3]
 NAME = "trial-study"
@@ -46,7 +46,7 @@ def files(root: Path) -> dict[str, bytes]:
         ("class", "a word of Python's own"),
         ("all", "another meaning here"),
         ("sim", "another meaning here"),
-        ("server-graph", "there is such a study, apps.server_graph"),
+        ("server-graph", "there is such a study, trellis.apps.server_graph"),
         ("common", "apps/common is there"),
         ("core", "strategies/core is there"),
         ("results", "gitignore leaves out"),
@@ -71,7 +71,7 @@ def test_a_study_is_entered_with_all_its_settings_and_in_order(checkout):
     scope: dict = {}
     exec(compile(text, "apps", "exec"), scope)
     assert list(scope["STUDIES"]) == sorted([*apps.STUDIES, NAME])
-    assert scope["STUDIES"][NAME] == "apps.trial_study"
+    assert scope["STUDIES"][NAME] == "trellis.apps.trial_study"
     before = tomllib.loads((ROOT / "pyproject.toml").read_text())
     after = tomllib.loads((checkout / "pyproject.toml").read_text())
     settings = after["tool"]["flwr"]["app"]["config"].pop(NAME)
@@ -115,7 +115,7 @@ def test_a_package_has_the_study_its_tests_and_a_flower_app(tmp_path, capsys):
     project = tomllib.loads((folder / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["trellis.studies"] == {NAME: "trial_study"}
     app = project["tool"]["flwr"]["app"]
-    assert app["components"]["clientapp"] == "apps.dispatch:client_app"
+    assert app["components"]["clientapp"] == "trellis.apps.dispatch:client_app"
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     common = {key: value for key, value in ours.items() if not isinstance(value, dict)}
     mine = {key: value for key, value in app["config"].items() if not isinstance(value, dict)}
@@ -128,7 +128,7 @@ def test_a_package_has_the_study_its_tests_and_a_flower_app(tmp_path, capsys):
     for name, text in files(folder).items():
         assert b"my_study" not in text, name
         assert b"my-study" not in text, name
-        assert b"apps.trial_study" not in text, name
+        assert b"trellis.apps.trial_study" not in text, name
 
 
 def test_a_package_is_not_made_over_files_nor_beside_a_package_of_its_name(tmp_path, capsys):

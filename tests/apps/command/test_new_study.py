@@ -39,12 +39,13 @@ def copy(tmp_path_factory) -> Path:
     """Return a copy of the checkout with the new study in it."""
     root = tmp_path_factory.mktemp("copy") / "trellis"
     root.mkdir()
-    for name in ("apps", "strategies", "privacy", "sim", "benchmarks", "tests", "docs", ".github"):
-        shutil.copytree(ROOT / name, root / name, ignore=MADE_HERE)
+    folders = ("apps", "strategies", "privacy", "sim", "trellis", "benchmarks", "tests", "docs")
+    for name in (*folders, ".github"):
+        shutil.copytree(ROOT / name, root / name, ignore=MADE_HERE, symlinks=True)
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, root / path.name)
-    told = act(root, "-m", "apps", "new", NAME)
+    told = act(root, "-m", "trellis", "new", NAME)
     assert f"made {NAME}" in told
     return root
 
@@ -62,7 +63,7 @@ def act(root: Path, *arguments: str) -> str:
 def test_it_is_clean(copy):
     act(copy, "-m", "ruff", "check", "--no-cache", "apps", "strategies", "tests")
     act(copy, "-m", "ruff", "format", "--no-cache", "--check", "apps", "strategies", "tests")
-    packages = ("-p", f"apps.{FOLDER}", "-p", f"strategies.{FOLDER}")
+    packages = ("-p", f"trellis.apps.{FOLDER}", "-p", f"trellis.strategies.{FOLDER}")
     act(copy, "-m", "mypy", "--follow-imports=silent", "--no-incremental", *packages)
 
 
@@ -89,7 +90,7 @@ def test_the_tests_of_all_studies_know_it_and_pass(copy):
 
 
 def test_it_runs_and_is_listed(copy):
-    told = act(copy, "-m", "apps", "run", NAME, "--set", "privacy=sound", "--out", "out")
+    told = act(copy, "-m", "trellis", "run", NAME, "--set", "privacy=sound", "--out", "out")
     assert "completed" in told
     assert "What was learned" in (copy / "out" / "report.html").read_text()
-    assert f"{NAME}  a linear model" in act(copy, "-m", "apps", "list")
+    assert f"{NAME}  a linear model" in act(copy, "-m", "trellis", "list")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import apps
-from apps.command import main, run_all
-from apps.command.closing import show
-from apps.command.showcase import Showcase
-from apps.common import runner
-from apps.common.progress import LineDisplay, LiveDisplay, display_on, row_of
-from apps.common.results import RunResult, said
+from trellis import apps
+from trellis.apps.command import main, run_all
+from trellis.apps.command.closing import show
+from trellis.apps.command.showcase import Showcase
+from trellis.apps.common import runner
+from trellis.apps.common.progress import LineDisplay, LiveDisplay, display_on, row_of
+from trellis.apps.common.results import RunResult, said
 
 STUDY = "consensus-graph"
 TINY = {"nodes": 6, "clients": 3, "signals": "20", "rounds": 2}
@@ -158,7 +158,7 @@ def test_a_run_in_flower_that_is_interrupted_says_so_in_its_folder(tmp_path, mon
         RunResult(STUDY, 1, "flower", {}).save(Path(run_config["out"]))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sim.flower.simulate", cut_off)
+    monkeypatch.setattr("trellis.sim.flower.simulate", cut_off)
     with pytest.raises(KeyboardInterrupt):
         runner.run(STUDY, TINY, out=tmp_path, engine="flower")
     left = RunResult.load(tmp_path)

@@ -17,7 +17,7 @@ from benchmarks.command_start import SMALL
 ROOT = Path(__file__).parents[3]
 STATEMENT = """
 import json, sys
-from apps.command import main
+from trellis.apps.command import main
 assert main(json.loads(sys.argv[1])) == 0
 print("loaded", *sorted(sys.modules))
 """
@@ -25,14 +25,29 @@ SOUND = ("--set", "privacy=sound", "--set", "epsilon=5")
 
 NEVER = {
     *("ray", "cvxpy", "numba", "sympy", "torch_geometric", "torch._dynamo", "optuna"),
-    *("strategies.network.bridges", "strategies.network.member", "sim.flower", "sim.deployment"),
+    *(
+        "trellis.strategies.network.bridges",
+        "trellis.strategies.network.member",
+        "trellis.sim.flower",
+        "trellis.sim.deployment",
+    ),
 }
-REPORT = {"matplotlib", "networkx", "jinja2", "apps.pages.report", "apps.pages.plots"}
+REPORT = {
+    "matplotlib",
+    "networkx",
+    "jinja2",
+    "trellis.apps.pages.report",
+    "trellis.apps.pages.plots",
+}
 LEARNING = {"torch", "sklearn", "pandas", "joblib", "ot"}
 SCIPY = {
     f"scipy.{part}" for part in ("linalg", "special", "optimize", "sparse", "spatial", "stats")
 }
-SECURE = {"strategies.core.secure", "privacy.secagg.server", "privacy.secagg.protocol"}
+SECURE = {
+    "trellis.strategies.core.secure",
+    "trellis.privacy.secagg.server",
+    "trellis.privacy.secagg.protocol",
+}
 OPINION = {"dp_accounting"}  # a second opinion on a ledger, which brings scipy
 WATCHED = NEVER | REPORT | LEARNING | SCIPY | SECURE | OPINION
 NUMPY = sorted(set(SMALL) - {"gromov-wasserstein"})
@@ -52,7 +67,9 @@ def test_a_run_loads_flower_numpy_and_its_study(study):
     # Servers of a graph add up what clients have masked unless they are told otherwise.
     allowed = SECURE if study == "server-graph" else set()
     assert found & WATCHED <= allowed
-    others = {f"apps.{name.replace('-', '_')}.server_app" for name in SMALL if name != study}
+    others = {
+        f"trellis.apps.{name.replace('-', '_')}.server_app" for name in SMALL if name != study
+    }
     assert not found & others
 
 
@@ -60,14 +77,14 @@ def test_a_run_loads_flower_numpy_and_its_study(study):
 def test_a_sound_run_loads_masks_and_a_second_opinion_too(study):
     found = loaded(study, *SMALL[study], *SOUND)
     assert found & WATCHED <= SECURE | OPINION | SCIPY | {"networkx"}
-    assert {"dp_accounting", "strategies.core.secure"} <= found
+    assert {"dp_accounting", "trellis.strategies.core.secure"} <= found
     assert not any(name.startswith("matplotlib") for name in found)
 
 
 def test_graph_neural_networks_bring_torch_and_what_judges_distances():
     found = loaded("gromov-wasserstein", *SMALL["gromov-wasserstein"])
     assert not found & NEVER
-    assert not found & {"matplotlib", "jinja2", "apps.pages.report", *SECURE, *OPINION}
+    assert not found & {"matplotlib", "jinja2", "trellis.apps.pages.report", *SECURE, *OPINION}
 
 
 @pytest.mark.parametrize("study", NUMPY)

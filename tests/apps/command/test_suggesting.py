@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apps.command import main
+from trellis.apps.command import main
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from apps.common.files.metrics_file import MetricsFile
-from apps.common.results import RunResult, metrics_csv, read_metrics_csv
-from apps.common.runner import run
-from strategies.core.base import StudyStrategy
-from strategies.core.history.rows import Rows
+from trellis.apps.common.files.metrics_file import MetricsFile
+from trellis.apps.common.results import RunResult, metrics_csv, read_metrics_csv
+from trellis.apps.common.runner import run
+from trellis.strategies.core.base import StudyStrategy
+from trellis.strategies.core.history.rows import Rows
 
 ROWS = [{"round": 1.0, "change": 0.1 + 0.2}, {"round": 2.0, "change": float("nan")}]
 

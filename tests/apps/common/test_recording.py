@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-import apps
-from apps.common.recording import _end, _names, _one_line
-from apps.common.results import LOCK, FolderLock, RunResult, is_held
-from apps.common.runner import make_run_config
-from apps.common.settings import ConfigError, config_class
-from apps.pages.report import write_index
-from sim.grid import run_local
-from strategies.core.base import StudyError
-from strategies.core.checkpoint import Checkpoint, CheckpointError
+from trellis import apps
+from trellis.apps.common.recording import _end, _names, _one_line
+from trellis.apps.common.results import LOCK, FolderLock, RunResult, is_held
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.settings import ConfigError, config_class
+from trellis.apps.pages.report import write_index
+from trellis.sim.grid import run_local
+from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
 
 STUDY = "consensus-graph"
 SMALL = {"nodes": 6, "clients": 3, "signals": "20", "rounds": 5, "tolerance": 0.0}
@@ -150,7 +150,8 @@ def test_a_run_that_failed_leaves_the_folder_free_while_its_error_is_held(tmp_pa
 
 def test_a_lock_of_a_process_that_was_killed_does_not_block(tmp_path):
     code = (
-        "import os, signal; from pathlib import Path; from apps.common.results import FolderLock\n"
+        "import os, signal; from pathlib import Path\n"
+        "from trellis.apps.common.results import FolderLock\n"
         f"lock = FolderLock(Path({str(tmp_path)!r})); print('held', flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -164,7 +165,7 @@ def test_a_lock_of_a_process_that_was_killed_does_not_block(tmp_path):
 
 def test_a_lock_of_another_process_holds_until_that_ends(tmp_path):
     code = (
-        "from pathlib import Path; from apps.common.results import FolderLock\n"
+        "from pathlib import Path; from trellis.apps.common.results import FolderLock\n"
         f"lock = FolderLock(Path({str(tmp_path)!r})); print('held', flush=True); input()"
     )
     with subprocess.Popen(

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.common.files import run_folder
-from apps.common.results import FolderLock, RunResult
-from apps.common.runner import make_run_config, run
-from apps.common.settings import ConfigError
-from strategies.core.checkpoint import CheckpointError
-from strategies.core.enrolment import StudyError
+from trellis.apps.command import main
+from trellis.apps.common.files import run_folder
+from trellis.apps.common.results import FolderLock, RunResult
+from trellis.apps.common.runner import make_run_config, run
+from trellis.apps.common.settings import ConfigError
+from trellis.strategies.core.checkpoint import CheckpointError
+from trellis.strategies.core.enrolment import StudyError
 
 STUDY = "consensus-graph"
 # With a checkpoint, and without any: clients that learn alone at home have no rounds.
@@ -193,8 +193,8 @@ def test_a_run_that_still_writes_is_not_to_be_forced(tmp_path):
 
 def test_the_server_app_refuses_by_itself(tmp_path):
     """As on Flower's engine and on devices, where no command has looked before."""
-    import apps
-    from sim.grid import run_local
+    from trellis import apps
+    from trellis.sim.grid import run_local
 
     run(STUDY, SMALL, out=tmp_path)
     before = content(tmp_path)

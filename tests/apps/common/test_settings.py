@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import pytest
 
-import apps
-from apps.common.settings import ConfigError, StudyConfig, config_class
-from apps.consensus_graph.config import ConsensusGraphConfig
+from trellis import apps
+from trellis.apps.common.settings import ConfigError, StudyConfig, config_class
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
 
 ROOT = Path(__file__).parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

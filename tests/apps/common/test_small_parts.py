@@ -7,12 +7,12 @@ import pytest
 from flwr.app import Context, RecordDict
 from sklearn.metrics import matthews_corrcoef
 
-from apps.common.metrics import edges, matthews, relative_error
-from apps.common.node import Node
-from apps.common.progress import listening, publish
-from apps.common.results import RunResult, metrics_csv, read_metrics_csv, write_atomically
-from apps.common.seeds import generator
-from apps.common.tables import DataError
+from trellis.apps.common.metrics import edges, matthews, relative_error
+from trellis.apps.common.node import Node
+from trellis.apps.common.progress import listening, publish
+from trellis.apps.common.results import RunResult, metrics_csv, read_metrics_csv, write_atomically
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.tables import DataError
 
 
 def test_matthews_agrees_with_scikit_learn():

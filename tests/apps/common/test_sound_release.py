@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from apps.common.node import Node
-from apps.common.release import Release, noise_of
-from apps.common.tables import DataError, Table, read_table, read_tolerantly
-from apps.consensus_graph.problem import sensitivity, statistic
-from apps.joint_precision.kendall import kendall
-from apps.joint_precision.release import sensitivity as tau_sensitivity
-from privacy.accounting.budget import Policy, PrivacyRefused
+from trellis.apps.common.node import Node
+from trellis.apps.common.release import Release, noise_of
+from trellis.apps.common.tables import DataError, Table, read_table, read_tolerantly
+from trellis.apps.consensus_graph.problem import sensitivity, statistic
+from trellis.apps.joint_precision.kendall import kendall
+from trellis.apps.joint_precision.release import sensitivity as tau_sensitivity
+from trellis.privacy.accounting.budget import Policy, PrivacyRefused
 
 DEVICE = Node("a", -1, Path("/a.npz"), Path("/state"), False)
 SIMULATED = Node("a", 0, None, None, True)

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from apps.common.tables import (
+from trellis.apps.common.tables import (
     DataError,
     client_files,
     read_table,

@@ -16,9 +16,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from apps import dispatch
-from apps.common.threads import one_blas_thread
-from sim.grid import run_local
+from trellis.apps import dispatch
+from trellis.apps.common.threads import one_blas_thread
+from trellis.sim.grid import run_local
 
 
 def threads_by_library() -> dict[str, int]:
@@ -99,8 +99,8 @@ def test_a_blas_that_is_first_loaded_inside_has_one_thread_there_and_all_afterwa
     code = """
 import os, numpy
 from threadpoolctl import threadpool_info
-from apps.common.threads import one_blas_thread
-from privacy import numerics
+from trellis.apps.common.threads import one_blas_thread
+from trellis.privacy import numerics
 def threads():
     return [i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"]
 before = threads()

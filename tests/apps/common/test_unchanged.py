@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from apps.common.assignment import assigned_number, read_assignment
-from apps.common.files import unchanged
-from apps.common.files.unchanged import unless_changed
-from apps.common.node import Node
-from apps.common.tables import DataError, client_files
+from trellis.apps.common.assignment import assigned_number, read_assignment
+from trellis.apps.common.files import unchanged
+from trellis.apps.common.files.unchanged import unless_changed
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import DataError, client_files
 
 HOUR = 3600 * 10**9
 
@@ -91,7 +91,7 @@ def test_a_folder_is_listed_once_for_all_clients_and_again_with_a_file_more(tmp_
     aged(tmp_path)
     listed = []
     monkeypatch.setattr(
-        "apps.common.tables._listed",
+        "trellis.apps.common.tables._listed",
         lambda folder: listed.append(folder) or sorted(folder.glob("*.csv")),
     )
     for _ in range(10):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.common.node import Node
-from apps.common.tables import Table, require_variation
-from apps.consensus_graph.audit import (
+from trellis.apps.command import main
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import Table, require_variation
+from trellis.apps.consensus_graph.audit import (
     PAPER_SETTINGS,
     Noisy,
     audit_sound,
@@ -16,12 +16,12 @@ from apps.consensus_graph.audit import (
     last_step,
     neighbours,
 )
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.problem import sensitivity, statistic
-from apps.consensus_graph.release import release_statistic
-from apps.consensus_graph.solver import accelerated_steps
-from privacy.audit import gaussian_audit
-from privacy.mechanisms.gaussian import classic_gaussian_sigma
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.problem import sensitivity, statistic
+from trellis.apps.consensus_graph.release import release_statistic
+from trellis.apps.consensus_graph.solver import accelerated_steps
+from trellis.privacy.audit import gaussian_audit
+from trellis.privacy.mechanisms.gaussian import classic_gaussian_sigma
 
 STUDY = "consensus-graph"
 
@@ -170,6 +170,6 @@ def test_the_command_names_what_is_wrong(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main(["audit", "no-such-study"])
     assert "invalid choice" in capsys.readouterr().err
-    monkeypatch.setattr("apps.STUDIES", {"other": "sim"})
+    monkeypatch.setattr("trellis.apps.STUDIES", {"other": "trellis.sim"})
     assert main(["audit", "other"]) == 1
     assert "other has no audits" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.command import main
+from trellis.apps.command import main
 
 STUDY = "consensus-graph"
 GOOD = "a,b,c\n1,2,3\n2,1,0\n0,5,1\n4,4,2\n"

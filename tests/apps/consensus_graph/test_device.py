@@ -7,13 +7,13 @@ import json
 import numpy as np
 import pytest
 
-import apps
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from privacy.accounting.budget import DeviceLedger, Policy
-from sim.grid import run_local
-from strategies.core.base import StudyError
 from tests.apps.device_logs import reasons
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.privacy.accounting.budget import DeviceLedger, Policy
+from trellis.sim.grid import run_local
+from trellis.strategies.core.base import StudyError
 
 STUDY = "consensus-graph"
 

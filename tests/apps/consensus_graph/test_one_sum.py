@@ -8,21 +8,21 @@ from collections import Counter
 import numpy as np
 import pytest
 
-import apps
-from apps import run
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from apps.common.settings import ConfigError
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.data import synthetic_table
-from apps.consensus_graph.private import forecast, pooled
-from apps.consensus_graph.private.personal import personal_graph
-from privacy.accounting.budget import DeviceLedger, Policy
-from privacy.secagg.graph import expected_noisers
-from sim.faults import Drop
-from sim.grid import LocalGrid, run_local
-from strategies.core.base import StudyError
 from tests.apps.device_logs import reasons
+from trellis import apps
+from trellis.apps import run
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.data import synthetic_table
+from trellis.apps.consensus_graph.private import forecast, pooled
+from trellis.apps.consensus_graph.private.personal import personal_graph
+from trellis.privacy.accounting.budget import DeviceLedger, Policy
+from trellis.privacy.secagg.graph import expected_noisers
+from trellis.sim.faults import Drop
+from trellis.sim.grid import LocalGrid, run_local
+from trellis.strategies.core.base import StudyError
 
 STUDY = "consensus-graph"
 SMALL = {"privacy": "sound", "nodes": 8, "clients": 6, "signals": "30", "epsilon": 3.0}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.common.evaluation.measures import ALONE, THIS
-from apps.consensus_graph.problem import statistic
-from apps.consensus_graph.solver import solve
 from tests.apps.owner_runs import devices, held_out_places, kept_by, run_on, score_of, secret_places
+from trellis.apps.command import main
+from trellis.apps.common.evaluation.measures import ALONE, THIS
+from trellis.apps.consensus_graph.problem import statistic
+from trellis.apps.consensus_graph.solver import solve
 
 STUDY = "consensus-graph"
 NAMES = np.array([f"gene {k}" for k in range(6)])

@@ -8,14 +8,14 @@ import itertools
 import numpy as np
 import pytest
 
-from apps.common.tables import DataError
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.paper import points
-from apps.consensus_graph.paper.private import pays_from
-from apps.consensus_graph.paper.real_data import objects, students
-from apps.experiments.figures import figures
 from tests.apps.datasets import needs
 from tests.apps.experiments.making import make
+from trellis.apps.common.tables import DataError
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.paper import points
+from trellis.apps.consensus_graph.paper.private import pays_from
+from trellis.apps.consensus_graph.paper.real_data import objects, students
+from trellis.apps.experiments.figures import figures
 
 STUDY = "consensus-graph"
 # What tests make small, at its real size.

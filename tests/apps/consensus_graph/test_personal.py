@@ -7,13 +7,13 @@ import time
 import numpy as np
 import pytest
 
-from apps.common.node import Node
-from apps.common.tables import Table
-from apps.consensus_graph.paper.private import Federation, at_home, pooled_statistic
-from apps.consensus_graph.private import personal, pooled, score
-from apps.consensus_graph.private.personal import choose, errors_allowed, personal_graph
-from apps.consensus_graph.problem import statistic
-from apps.consensus_graph.solver import solve
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import Table
+from trellis.apps.consensus_graph.paper.private import Federation, at_home, pooled_statistic
+from trellis.apps.consensus_graph.private import personal, pooled, score
+from trellis.apps.consensus_graph.private.personal import choose, errors_allowed, personal_graph
+from trellis.apps.consensus_graph.problem import statistic
+from trellis.apps.consensus_graph.solver import solve
 
 SIMULATED = Node("x", 0, None, None, True)
 

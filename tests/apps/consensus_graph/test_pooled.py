@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
-from apps.common.metrics import matthews
-from apps.consensus_graph.paper.private import Federation, at_home, pooled_statistic
-from apps.consensus_graph.private import pooled
-from apps.consensus_graph.problem import edge_ends, statistic
-from apps.consensus_graph.solver import solve
+from trellis.apps.common.metrics import matthews
+from trellis.apps.consensus_graph.paper.private import Federation, at_home, pooled_statistic
+from trellis.apps.consensus_graph.private import pooled
+from trellis.apps.consensus_graph.problem import edge_ends, statistic
+from trellis.apps.consensus_graph.solver import solve
 
 
 def joint(signals, clip=0.0):

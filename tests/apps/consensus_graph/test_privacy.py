@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from apps import client_app, run
-from apps.common import release as shared
-from apps.common.node import Node
-from apps.common.release import Statistic
-from apps.common.runner import make_run_config
-from apps.common.tables import Table, read_table
-from apps.consensus_graph import client_app as study_client
-from apps.consensus_graph import release
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.problem import sensitivity, statistic
-from privacy.mechanisms.gaussian import gaussian_sigma
-from privacy.mechanisms.noise import device_secret, release_noise
-from sim.grid import LocalGrid
-from strategies.core import wire
+from trellis.apps import client_app, run
+from trellis.apps.common import release as shared
+from trellis.apps.common.node import Node
+from trellis.apps.common.release import Statistic
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.tables import Table, read_table
+from trellis.apps.consensus_graph import client_app as study_client
+from trellis.apps.consensus_graph import release
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.problem import sensitivity, statistic
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.privacy.mechanisms.noise import device_secret, release_noise
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
 
 STUDY = "consensus-graph"
 SOUND = {

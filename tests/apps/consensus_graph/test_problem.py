@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.consensus_graph import problem
+from trellis.apps.consensus_graph import problem
 
 
 def naive_statistic(signals: np.ndarray, clip: float | None) -> np.ndarray:
@@ -110,7 +110,7 @@ def test_five_hundred_nodes_and_ten_thousand_signals_fit_in_a_gigabyte():
     code = (
         "import numpy as np, resource, sys\n"
         "from pathlib import Path\n"
-        "from apps.consensus_graph.problem import statistic\n"
+        "from trellis.apps.consensus_graph.problem import statistic\n"
         "x = np.random.default_rng(0).normal(size=(10_000, 500))\n"
         "z = statistic(x, 25.0)\n"
         "assert z.shape == (124750,) and np.isfinite(z).all()\n"

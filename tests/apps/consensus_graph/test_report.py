@@ -8,13 +8,13 @@ import networkx
 import numpy as np
 import pytest
 
-from apps.common.metrics import edges, matthews, relative_error
-from apps.common.results import RunResult
-from apps.consensus_graph.report.graphs import counted
-from apps.consensus_graph.report.page import export_graphs, sections
-from apps.pages.report import write_report
-from apps.pages.wording import number
 from tests.apps.pages.pages import Page
+from trellis.apps.common.metrics import edges, matthews, relative_error
+from trellis.apps.common.results import RunResult
+from trellis.apps.consensus_graph.report.graphs import counted
+from trellis.apps.consensus_graph.report.page import export_graphs, sections
+from trellis.apps.pages.report import write_report
+from trellis.apps.pages.wording import number
 
 
 def run(nodes=8, clients=3, method="fedgl", truth=True, density=0.4, **changes) -> RunResult:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps import run
-from apps.common.settings import ConfigError
-from apps.consensus_graph.client_app import summands
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.server_app import build_strategy
-from sim.faults import Drop, Raise
-from strategies.consensus_graph.strategy import ConsensusGraph
-from strategies.core.base import RoundPlan, StudyError
-from strategies.core.secure import SecureSum
-from strategies.core.sums import SumStrategy
+from trellis.apps import run
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.consensus_graph.client_app import summands
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.server_app import build_strategy
+from trellis.sim.faults import Drop, Raise
+from trellis.strategies.consensus_graph.strategy import ConsensusGraph
+from trellis.strategies.core.base import RoundPlan, StudyError
+from trellis.strategies.core.secure import SecureSum
+from trellis.strategies.core.sums import SumStrategy
 
 STUDY = "consensus-graph"
 FEDAVG = {"method": "fedavg", "nodes": 8, "clients": 6, "signals": "10,20,30,20,10,40"}
@@ -56,7 +56,7 @@ def test_too_few_clients_stop_the_run_with_a_reason():
 
 def test_a_server_that_asks_in_the_clear_is_refused(monkeypatch):
     # The run config promises masks; the strategy asks for plain replies all the same.
-    monkeypatch.setattr("strategies.core.secure.SecureSum", lambda: None)
+    monkeypatch.setattr("trellis.strategies.core.secure.SecureSum", lambda: None)
     with pytest.raises(StudyError, match="this reply would be in the clear"):
         run(STUDY, SECURE)
 

@@ -5,10 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.data import synthetic_table
-from apps.consensus_graph.problem import degrees, local_objective, node_count, objective, statistic
-from apps.consensus_graph.solver import accelerated_steps, solve
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.data import synthetic_table
+from trellis.apps.consensus_graph.problem import (
+    degrees,
+    local_objective,
+    node_count,
+    objective,
+    statistic,
+)
+from trellis.apps.consensus_graph.solver import accelerated_steps, solve
 
 from . import oracle
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps import run
-from apps.common.node import Node
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.data import client_table, synthetic_table, synthetic_truth
-from apps.consensus_graph.problem import degrees, statistic
-from apps.consensus_graph.solver import solve
-from strategies.consensus_graph.strategy import consensus_update
+from trellis.apps import run
+from trellis.apps.common.node import Node
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.data import client_table, synthetic_table, synthetic_truth
+from trellis.apps.consensus_graph.problem import degrees, statistic
+from trellis.apps.consensus_graph.solver import solve
+from trellis.strategies.consensus_graph.strategy import consensus_update
 
 from . import oracle
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from apps.experiments.figures import figure
-from apps.experiments.making import Making
+from trellis.apps.experiments.figures import figure
+from trellis.apps.experiments.making import Making
 
 
 def make(study, name, out, console, **numbers):

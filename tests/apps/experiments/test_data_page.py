@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import dataset
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "data.md").read_text()

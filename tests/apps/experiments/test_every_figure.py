@@ -8,9 +8,9 @@ import io
 import pytest
 from rich.console import Console
 
-from apps import STUDIES
-from apps.experiments.driver import make_figure
-from apps.experiments.figures import figures
+from trellis.apps import STUDIES
+from trellis.apps.experiments.driver import make_figure
+from trellis.apps.experiments.figures import figures
 
 EVERY = [figure for study in STUDIES for figure in figures(study).values()]
 

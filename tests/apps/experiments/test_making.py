@@ -10,12 +10,12 @@ import joblib
 import pytest
 from rich.console import Console
 
-from apps.common.settings import ConfigError
-from apps.common.tables import DataError
-from apps.experiments import driver, figures, record
-from apps.experiments.datasets import DataSetMissing
-from apps.experiments.finding import Finding, spread, standard_error, surely
-from apps.experiments.making import Making
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments import driver, figures, record
+from trellis.apps.experiments.datasets import DataSetMissing
+from trellis.apps.experiments.finding import Finding, spread, standard_error, surely
+from trellis.apps.experiments.making import Making
 
 
 @pytest.fixture

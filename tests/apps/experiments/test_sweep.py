@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from apps.experiments.sweep import Job, on_all_cores, sweep
+from trellis.apps.experiments.sweep import Job, on_all_cores, sweep
 
 WAYS = [{"backend": "loky", "n_jobs": 2}, {"backend": "threading", "n_jobs": 3}, {"n_jobs": 1}]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import dataset
 
 # Graph 1 is a path 1-2-3, graph 2 one node, graph 3 an edge and an isolated node.
 TINY = {

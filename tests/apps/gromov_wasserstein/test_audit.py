@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apps.common.settings import ConfigError
-from apps.gromov_wasserstein import audit as study_audit
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.release import encode_rows
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.gromov_wasserstein import audit as study_audit
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.release import encode_rows
 
 TRIALS = 20_000
 
@@ -110,7 +110,7 @@ def test_what_claims_nothing_or_cannot_be_is_refused():
 
 def test_the_command_shows_it_and_loads_no_torch():
     code = (
-        "import sys; from apps.command import main\n"
+        "import sys; from trellis.apps.command import main\n"
         "main(['audit', 'gromov-wasserstein', '--trials', '2000'])\n"
         "print('torch' in sys.modules)"
     )

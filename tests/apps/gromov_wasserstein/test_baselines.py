@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.common.tables import DataError
-from apps.gromov_wasserstein.downstream import baselines
-from apps.gromov_wasserstein.downstream.baselines import (
+from trellis.apps.common.tables import DataError
+from trellis.apps.gromov_wasserstein.downstream import baselines
+from trellis.apps.gromov_wasserstein.downstream.baselines import (
     centralised_accuracy,
     edit_distances,
     fused_inputs,
     shortest_path_kernel,
     topology_matrices,
 )
-from apps.gromov_wasserstein.downstream.tasks import kernel_svm_accuracy, knn_accuracy
-from apps.gromov_wasserstein.graphs import Graph, undirected
+from trellis.apps.gromov_wasserstein.downstream.tasks import kernel_svm_accuracy, knn_accuracy
+from trellis.apps.gromov_wasserstein.graphs import Graph, undirected
 
 
 def graph(nodes, edges, labels=None, label=-1, features=None, source="graph"):

@@ -9,11 +9,11 @@ pytest.importorskip("torch_geometric")
 
 from dataclasses import replace
 
-from apps.gromov_wasserstein.graphs import Graph, undirected
-from apps.gromov_wasserstein.model import clipping
-from apps.gromov_wasserstein.model.clipping import clipped_sum, gradients
-from apps.gromov_wasserstein.model.gnn import build_model, collate, load, nn, torch, weights
-from apps.gromov_wasserstein.synthetic import CLASSES, synthetic_graphs
+from trellis.apps.gromov_wasserstein.graphs import Graph, undirected
+from trellis.apps.gromov_wasserstein.model import clipping
+from trellis.apps.gromov_wasserstein.model.clipping import clipped_sum, gradients
+from trellis.apps.gromov_wasserstein.model.gnn import build_model, collate, load, nn, torch, weights
+from trellis.apps.gromov_wasserstein.synthetic import CLASSES, synthetic_graphs
 
 
 def some(count=9, seed=1):

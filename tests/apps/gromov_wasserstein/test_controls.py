@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from apps.gromov_wasserstein.downstream.controls import (
+from trellis.apps.gromov_wasserstein.downstream.controls import (
     majority,
     paired,
     sizes_only,
 )
-from apps.gromov_wasserstein.downstream.tasks import Grid, knn_accuracy, svm_accuracy
+from trellis.apps.gromov_wasserstein.downstream.tasks import Grid, knn_accuracy, svm_accuracy
 
 KNN = partial(knn_accuracy, k=3, seed=1, folds=4)
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-import apps
-from apps.common.node import Node, data_stamp
-from apps.common.runner import make_run_config
-from apps.common.settings import ConfigError
-from apps.common.tables import DataError
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.data import (
+from trellis import apps
+from trellis.apps.common.node import Node, data_stamp
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import DataError
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.data import (
     MOST_DEGREE,
     class_count,
     client_graphs,
@@ -26,10 +26,10 @@ from apps.gromov_wasserstein.data import (
     split_counts,
     variables,
 )
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.gromov_wasserstein.graphs import Graph, undirected
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
-from strategies.core.enrolment import Client, Heard, judged
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.gromov_wasserstein.graphs import Graph, undirected
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
+from trellis.strategies.core.enrolment import Client, Heard, judged
 
 from .graph_files import planetoid, tiny
 
@@ -294,7 +294,7 @@ def test_clients_with_other_features_are_refused_by_name():
 
 @pytest.fixture
 def _registered(monkeypatch):
-    monkeypatch.setitem(apps.STUDIES, STUDY, "apps.gromov_wasserstein")
+    monkeypatch.setitem(apps.STUDIES, STUDY, "trellis.apps.gromov_wasserstein")
 
 
 @pytest.mark.usefixtures("_registered")

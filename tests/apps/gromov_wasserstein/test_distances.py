@@ -7,9 +7,9 @@ import ot
 import pytest
 from scipy.spatial.distance import cdist
 
-from apps.common.settings import ConfigError
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.distances import (
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.distances import (
     between,
     costs,
     distances,
@@ -17,8 +17,8 @@ from apps.gromov_wasserstein.distances import (
     points,
     split,
 )
-from apps.gromov_wasserstein.release import code_of, encode_rows, half_of
-from privacy.mechanisms.multibit import double_squared_distances, simplex_squared_distances
+from trellis.apps.gromov_wasserstein.release import code_of, encode_rows, half_of
+from trellis.privacy.mechanisms.multibit import double_squared_distances, simplex_squared_distances
 
 
 def settings(**changes) -> GromovWassersteinConfig:

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.svm import SVC
 
-from apps.gromov_wasserstein.downstream import classify
-from apps.gromov_wasserstein.downstream.classify import (
+from trellis.apps.gromov_wasserstein.downstream import classify
+from trellis.apps.gromov_wasserstein.downstream.classify import (
     checked_distances,
     outer_folds,
     stratified_folds,
 )
-from apps.gromov_wasserstein.downstream.tasks import (
+from trellis.apps.gromov_wasserstein.downstream.tasks import (
     GRIDS,
     Accuracy,
     Grid,

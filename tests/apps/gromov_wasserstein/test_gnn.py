@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from apps.common.settings import ConfigError  # noqa: E402
-from apps.gromov_wasserstein.graphs import Graph  # noqa: E402
-from apps.gromov_wasserstein.model.gnn import (  # noqa: E402
+from trellis.apps.common.settings import ConfigError  # noqa: E402
+from trellis.apps.gromov_wasserstein.graphs import Graph  # noqa: E402
+from trellis.apps.gromov_wasserstein.model.gnn import (  # noqa: E402
     build_model,
     collate,
     load,
@@ -21,7 +21,7 @@ from apps.gromov_wasserstein.model.gnn import (  # noqa: E402
     require_torch,
     weights,
 )
-from apps.gromov_wasserstein.model.training import embed  # noqa: E402
+from trellis.apps.gromov_wasserstein.model.training import embed  # noqa: E402
 
 KINDS = [(name, task) for name in ("gcn", "gin") for task in ("node", "graph")]
 EVERY = pytest.mark.parametrize(("name", "task"), KINDS)
@@ -365,6 +365,6 @@ def test_without_torch_the_pip_line_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ConfigError, match=r"torch cannot.*pip install '\.\[gnn\]'"):
         require_torch()
-    monkeypatch.delitem(sys.modules, "apps.gromov_wasserstein.model.gnn")
+    monkeypatch.delitem(sys.modules, "trellis.apps.gromov_wasserstein.model.gnn")
     with pytest.raises(ConfigError, match="pip install"):
-        import_module("apps.gromov_wasserstein.model.gnn")
+        import_module("trellis.apps.gromov_wasserstein.model.gnn")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.common.tables import DataError
-from apps.gromov_wasserstein.graphs import (
+from trellis.apps.common.tables import DataError
+from trellis.apps.gromov_wasserstein.graphs import (
     Graph,
     degree_features,
     dirichlet_split,
@@ -21,7 +21,7 @@ from apps.gromov_wasserstein.graphs import (
     shortest_paths,
     undirected,
 )
-from apps.gromov_wasserstein.synthetic import CLASSES, synthetic_graphs
+from trellis.apps.gromov_wasserstein.synthetic import CLASSES, synthetic_graphs
 
 
 def graph(pairs, n: int, **more) -> Graph:

@@ -8,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 peer = pytest.importorskip("torch_geometric.nn")
 
-from apps.gromov_wasserstein.model.adam import Adam, Descent  # noqa: E402
-from apps.gromov_wasserstein.model.gnn import _mlp  # noqa: E402
-from apps.gromov_wasserstein.model.layers import (  # noqa: E402
+from trellis.apps.gromov_wasserstein.model.adam import Adam, Descent  # noqa: E402
+from trellis.apps.gromov_wasserstein.model.gnn import _mlp  # noqa: E402
+from trellis.apps.gromov_wasserstein.model.layers import (  # noqa: E402
     GraphConvolution,
     Isomorphism,
     added,

@@ -7,15 +7,19 @@ import csv
 import numpy as np
 import pytest
 
-from apps import run
-from apps.common.settings import ConfigError
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.downstream.needed import NEIGHBOURS, solve_for_votes, solve_needed
-from apps.gromov_wasserstein.downstream.tasks import knn_accuracy, outlier_scores
-from apps.gromov_wasserstein.report import main_table, named_graphs
-from strategies.gromov_wasserstein.pairwise import pairwise
-from strategies.gromov_wasserstein.pruning.partial import PartialDistances
 from tests.strategies.gromov_wasserstein.pruning.test_queries import families
+from trellis.apps import run
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.downstream.needed import (
+    NEIGHBOURS,
+    solve_for_votes,
+    solve_needed,
+)
+from trellis.apps.gromov_wasserstein.downstream.tasks import knn_accuracy, outlier_scores
+from trellis.apps.gromov_wasserstein.report import main_table, named_graphs
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
 STUDY = "gromov-wasserstein"
 SETTINGS = {
@@ -78,7 +82,7 @@ def test_encoded_graphs_have_their_controls_too():
 
 
 def test_an_interrupted_run_goes_on_with_what_was_solved(tmp_path, monkeypatch):
-    from apps.gromov_wasserstein import server_app
+    from trellis.apps.gromov_wasserstein import server_app
 
     def stop(*_):
         raise KeyboardInterrupt

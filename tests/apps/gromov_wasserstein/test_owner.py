@@ -7,13 +7,13 @@ import csv
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.common.evaluation.measures import MOST_FREQUENT, THIS
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.gromov_wasserstein.model.gnn import build_model, load
-from apps.gromov_wasserstein.model.training import predicted
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
 from tests.apps.owner_runs import kept_by, run_on, score_of
+from trellis.apps.command import main
+from trellis.apps.common.evaluation.measures import MOST_FREQUENT, THIS
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.gromov_wasserstein.model.gnn import build_model, load
+from trellis.apps.gromov_wasserstein.model.training import predicted
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
 
 STUDY = "gromov-wasserstein"
 SETTINGS = {"rounds": 2, "task": "graph", "classes": 3, "held-out": 0.25, "downstream": "none"}

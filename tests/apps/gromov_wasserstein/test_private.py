@@ -7,23 +7,23 @@ import pytest
 
 pytest.importorskip("torch_geometric")
 
-from apps import run
-from apps.common.settings import ConfigError
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.data import Split
-from apps.gromov_wasserstein.forecast import (
+from trellis.apps import run
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.data import Split
+from trellis.apps.gromov_wasserstein.forecast import (
     ENOUGH,
     bits_forecast,
     epsilon_for,
     noise_length,
     training_forecast,
 )
-from apps.gromov_wasserstein.model.gnn import build_model, weights
-from apps.gromov_wasserstein.model.home import at_home
-from apps.gromov_wasserstein.simulate import Noisy, noisy_weights
-from apps.gromov_wasserstein.synthetic import CLASSES, synthetic_graphs
-from privacy.accounting.sampled import spent
-from strategies.gromov_wasserstein.descent import MOMENTUM, Descent
+from trellis.apps.gromov_wasserstein.model.gnn import build_model, weights
+from trellis.apps.gromov_wasserstein.model.home import at_home
+from trellis.apps.gromov_wasserstein.simulate import Noisy, noisy_weights
+from trellis.apps.gromov_wasserstein.synthetic import CLASSES, synthetic_graphs
+from trellis.privacy.accounting.sampled import spent
+from trellis.strategies.gromov_wasserstein.descent import MOMENTUM, Descent
 
 STUDY = "gromov-wasserstein"
 SMALL = {

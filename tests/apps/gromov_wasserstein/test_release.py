@@ -9,10 +9,10 @@ import math
 import numpy as np
 import pytest
 
-from apps.common.node import Node
-from apps.common.settings import ConfigError
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.release import (
+from trellis.apps.common.node import Node
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.release import (
     code_of,
     encode_rows,
     half_of,
@@ -21,9 +21,9 @@ from apps.gromov_wasserstein.release import (
     statement,
     warnings,
 )
-from privacy.accounting.budget import Policy, PrivacyRefused
-from privacy.device import log
-from privacy.mechanisms.multibit import log_probability
+from trellis.privacy.accounting.budget import Policy, PrivacyRefused
+from trellis.privacy.device import log
+from trellis.privacy.mechanisms.multibit import log_probability
 
 
 def settings(**changes) -> GromovWassersteinConfig:

@@ -7,17 +7,17 @@ import pytest
 
 pytest.importorskip("torch_geometric")
 
-from apps import run
-from apps.common.node import Node
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.data import class_count, client_graphs, client_split, variables
-from apps.gromov_wasserstein.model.gnn import build_model, load
-from apps.gromov_wasserstein.model.update import client_hits
-from apps.gromov_wasserstein.server_app import first_model
-from apps.gromov_wasserstein.simulate import federated_weights
-from strategies.core.base import Client
-from strategies.core.sums import add_up
-from strategies.gromov_wasserstein.strategy import SPLITS
+from trellis.apps import run
+from trellis.apps.common.node import Node
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.data import class_count, client_graphs, client_split, variables
+from trellis.apps.gromov_wasserstein.model.gnn import build_model, load
+from trellis.apps.gromov_wasserstein.model.update import client_hits
+from trellis.apps.gromov_wasserstein.server_app import first_model
+from trellis.apps.gromov_wasserstein.simulate import federated_weights
+from trellis.strategies.core.base import Client
+from trellis.strategies.core.sums import add_up
+from trellis.strategies.gromov_wasserstein.strategy import SPLITS
 
 SMALL = {"clients": 4, "graphs": 22, "rounds": 3, "local-epochs": 2, "downstream": "none"}
 SEED = 3

@@ -8,20 +8,20 @@ import sys
 import numpy as np
 import pytest
 
-from apps import run
-from apps.common.node import Node
-from apps.common.settings import ConfigError
-from apps.gromov_wasserstein import server_app
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.data import client_graphs
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.gromov_wasserstein.graphs import Graph
-from apps.gromov_wasserstein.model.gnn import build_model, load
-from apps.gromov_wasserstein.model.training import embed
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
-from sim.faults import Nonsense, Raise, not_a_number
-from strategies.core.base import StudyError
-from strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.apps import run
+from trellis.apps.common.node import Node
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.gromov_wasserstein import server_app
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.data import client_graphs
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.gromov_wasserstein.graphs import Graph
+from trellis.apps.gromov_wasserstein.model.gnn import build_model, load
+from trellis.apps.gromov_wasserstein.model.training import embed
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
+from trellis.sim.faults import Nonsense, Raise, not_a_number
+from trellis.strategies.core.base import StudyError
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
 
 STUDY = "gromov-wasserstein"
 SMALL = {
@@ -211,7 +211,7 @@ def test_without_torch_the_pip_line_is_named():
     script = (
         "import sys\n"
         "sys.modules['torch'] = None\n"
-        "import apps\n"
+        "from trellis import apps\n"
         "try:\n"
         "    apps.run('gromov-wasserstein', {'rounds': 1}, report=False)\n"
         "except Exception as error:\n"

@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from apps.gromov_wasserstein.graphs import Graph  # noqa: E402
-from apps.gromov_wasserstein.model.gnn import build_model, collate, load, weights  # noqa: E402
-from apps.gromov_wasserstein.model.training import embed, evaluate, local_training  # noqa: E402
+from trellis.apps.gromov_wasserstein.graphs import Graph  # noqa: E402
+from trellis.apps.gromov_wasserstein.model.gnn import build_model, collate, load, weights  # noqa: E402
+from trellis.apps.gromov_wasserstein.model.training import embed, evaluate, local_training  # noqa: E402
 
 from .test_gnn import CLASSES, EVERY, FEATURES, WIDTH, random_graph  # noqa: E402
 

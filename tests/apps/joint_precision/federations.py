@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.correlation import correlation, to_positive_semidefinite
-from apps.joint_precision.data import synthetic_table
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.correlation import correlation, to_positive_semidefinite
+from trellis.apps.joint_precision.data import synthetic_table
 
 
 def correlations(variables=54, blocks=6, samples="150", clients=3, seed=1, kind="kendall"):

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from flwr.app import ConfigRecord, Context, RecordDict
 
-import apps
-from apps.common.node import Node
-from apps.common.runner import make_run_config
-from apps.joint_precision import client_app as study_client
-from apps.joint_precision import release
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.data import synthetic_table
-from apps.joint_precision.release import release_correlation
-from privacy.accounting.budget import Policy
-from sim.grid import LocalGrid, run_local
-from strategies.core import wire
+from trellis import apps
+from trellis.apps.common.node import Node
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.joint_precision import client_app as study_client
+from trellis.apps.joint_precision import release
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.data import synthetic_table
+from trellis.apps.joint_precision.release import release_correlation
+from trellis.privacy.accounting.budget import Policy
+from trellis.sim.grid import LocalGrid, run_local
+from trellis.strategies.core import wire
 
 STUDY = "joint-precision"
 SMALL = {"variables": 6, "blocks": 2, "samples": "50"}

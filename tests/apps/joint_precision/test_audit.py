@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.settings import ConfigError
-from apps.joint_precision import audit as study_audit
-from apps.joint_precision import release
-from apps.joint_precision.kendall import kendall
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.joint_precision import audit as study_audit
+from trellis.apps.joint_precision import release
+from trellis.apps.joint_precision.kendall import kendall
 
 
 def test_the_neighbours_are_as_far_apart_as_any():

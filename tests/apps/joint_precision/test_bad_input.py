@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps import run
-from apps.command import main
-from apps.common.evaluation.holding import drawn_rows
-from apps.common.seeds import generator
-from apps.common.settings import ConfigError
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.private.concordance import learning_count
-from strategies.core.base import StudyError
+from trellis.apps import run
+from trellis.apps.command import main
+from trellis.apps.common.evaluation.holding import drawn_rows
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.private.concordance import learning_count
+from trellis.strategies.core.base import StudyError
 
 STUDY = "joint-precision"
 GOOD = "a,b,c\n1,2,3\n2,1,0\n0,5,1\n4,4,2\n3,0,7\n"
@@ -97,10 +97,10 @@ def test_a_folder_that_is_not_there(tmp_path, capsys):
 
 
 def test_a_file_that_is_gone_when_the_client_looks_is_named(tmp_path):
-    import apps
-    from apps.common.runner import make_run_config
-    from sim.grid import run_local
     from tests.apps.device_logs import reasons
+    from trellis import apps
+    from trellis.apps.common.runner import make_run_config
+    from trellis.sim.grid import run_local
 
     np.savez(tmp_path / "a.npz", X=np.random.default_rng(0).normal(size=(20, 4)))
     nodes = [{"data-path": str(tmp_path / name)} for name in ("a.npz", "gone.csv")]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.joint_precision import clime as module
-from apps.joint_precision.clime import (
+from trellis.apps.joint_precision import clime as module
+from trellis.apps.joint_precision.clime import (
     ClimeError,
     clime,
     clime_columns,

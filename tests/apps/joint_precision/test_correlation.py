@@ -11,9 +11,9 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.experiments.datasets import VARIABLE
-from apps.joint_precision import correlation as module
-from apps.joint_precision.correlation import (
+from trellis.apps.experiments.datasets import VARIABLE
+from trellis.apps.joint_precision import correlation as module
+from trellis.apps.joint_precision.correlation import (
     KINDS,
     correlation,
     correlation_from_tau,
@@ -22,7 +22,7 @@ from apps.joint_precision.correlation import (
     symmetric_eigen,
     to_positive_semidefinite,
 )
-from apps.joint_precision.kendall import kendall
+from trellis.apps.joint_precision.kendall import kendall
 
 ORACLE = "lapack-evd-fails-54.npy"
 

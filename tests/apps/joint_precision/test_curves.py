@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, confusion_matrix, roc_auc_score
 
-from apps.joint_precision import curves
+from trellis.apps.joint_precision import curves
 
 
 def path_of(score: np.ndarray, points: int | None = None) -> np.ndarray:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau, kurtosis
 
-from apps.common.node import Node
-from apps.common.tables import DataError
-from apps.joint_precision import data
-from apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import DataError
+from trellis.apps.joint_precision import data
+from trellis.apps.joint_precision.config import JointPrecisionConfig
 
 KINDS = ("danaher", "shrunk", "paper")
 

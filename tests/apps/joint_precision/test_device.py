@@ -5,13 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import apps
-from apps.common.node import Node
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from apps.common.tables import Table
-from sim.grid import run_local
-from strategies.core.base import StudyError
 from tests.apps.device_logs import reasons
 from tests.apps.joint_precision.overhearing import (
     SMALL,
@@ -21,6 +14,13 @@ from tests.apps.joint_precision.overhearing import (
     overheard,
     released,
 )
+from trellis import apps
+from trellis.apps.common.node import Node
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.tables import Table
+from trellis.sim.grid import run_local
+from trellis.strategies.core.base import StudyError
 
 EACH = {"privacy": "sound", "release": "each"}
 

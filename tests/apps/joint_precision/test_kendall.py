@@ -9,8 +9,8 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.joint_precision import counting as module
-from apps.joint_precision.kendall import kendall
+from trellis.apps.joint_precision import counting as module
+from trellis.apps.joint_precision.kendall import kendall
 
 METHODS = ("gemm", "sort", "bits")
 

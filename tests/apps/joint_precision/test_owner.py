@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, multivariate_normal
 
-from apps.command import main
-from apps.common.evaluation.measures import THIS
-from apps.joint_precision.owner.margins import from_gaussian, margins, to_gaussian
 from tests.apps.owner_runs import devices, held_out_places, kept_by, run_on, score_of
+from trellis.apps.command import main
+from trellis.apps.common.evaluation.measures import THIS
+from trellis.apps.joint_precision.owner.margins import from_gaussian, margins, to_gaussian
 
 STUDY = "joint-precision"
 NAMES = np.array(["a", "b", "c", "d"])

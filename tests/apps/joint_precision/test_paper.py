@@ -11,15 +11,18 @@ import joblib
 import numpy as np
 import pytest
 
-from apps.common.results import RunResult
-from apps.common.tables import DataError
-from apps.experiments.figures import figure, figure_names, paper_folder
-from apps.experiments.sweep import Job, Outcome, by_row, means
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.correlation import correlation, to_positive_semidefinite
-from apps.joint_precision.curves import area_under_roc
-from apps.joint_precision.data import synthetic_table
-from apps.joint_precision.paper import (
+from tests.apps.datasets import needs
+from tests.apps.experiments.making import make
+from tests.apps.pages.pages import leave_out_pictures
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.figures import figure, figure_names, paper_folder
+from trellis.apps.experiments.sweep import Job, Outcome, by_row, means
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.correlation import correlation, to_positive_semidefinite
+from trellis.apps.joint_precision.curves import area_under_roc
+from trellis.apps.joint_precision.data import synthetic_table
+from trellis.apps.joint_precision.paper import (
     accuracy,
     areas,
     clock,
@@ -31,10 +34,7 @@ from apps.joint_precision.paper import (
     rounds,
     timing,
 )
-from apps.joint_precision.solver import solve_joint
-from tests.apps.datasets import needs
-from tests.apps.experiments.making import make
-from tests.apps.pages.pages import leave_out_pictures
+from trellis.apps.joint_precision.solver import solve_joint
 
 STUDY = "joint-precision"
 SMALL = {"variables": 12, "blocks": 3, "samples": "40"}

@@ -10,18 +10,18 @@ import pytest
 import scipy.stats
 from flwr.app import ConfigRecord, Message, RecordDict
 
-import apps
-from apps import run
-from apps.common import release as shared
-from apps.common.runner import make_run_config
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.data import synthetic_table
-from apps.joint_precision.kendall import kendall
-from apps.joint_precision.problem import recover_correlation
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.joint_precision.messages import read_step_order
 from tests.apps.joint_precision.overhearing import SMALL, STUDY, ask_client, overheard
+from trellis import apps
+from trellis.apps import run
+from trellis.apps.common import release as shared
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.data import synthetic_table
+from trellis.apps.joint_precision.kendall import kendall
+from trellis.apps.joint_precision.problem import recover_correlation
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.joint_precision.messages import read_step_order
 
 # --- none: what the server can do ----------------------------------------------------------------
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from apps import run
-from apps.common import release as shared
-from apps.common.node import Node
-from apps.common.tables import Table
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.data import synthetic_table
-from apps.joint_precision.kendall import kendall
-from apps.joint_precision.release import forecast, release_correlation, sensitivity
-from privacy.accounting.budget import Policy
-from privacy.mechanisms.gaussian import gaussian_sigma
 from tests.apps.joint_precision.overhearing import SOUND, STUDY, released, upper_tau
+from trellis.apps import run
+from trellis.apps.common import release as shared
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import Table
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.data import synthetic_table
+from trellis.apps.joint_precision.kendall import kendall
+from trellis.apps.joint_precision.release import forecast, release_correlation, sensitivity
+from trellis.privacy.accounting.budget import Policy
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
 
 # --- sound: the sensitivity ----------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sklearn.covariance import graphical_lasso
 
-from apps.common.threads import one_blas_thread
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.problem import (
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.problem import (
     LocalProblem,
     log_determinant,
     omega_update,
@@ -17,10 +17,15 @@ from apps.joint_precision.problem import (
     recover_correlation,
     smooth_loss,
 )
-from apps.joint_precision.solver import screened_blocks, solve_alone, solve_joint, solve_path
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.prox import PENALTIES
-from strategies.joint_precision.splitting import Splitting
+from trellis.apps.joint_precision.solver import (
+    screened_blocks,
+    solve_alone,
+    solve_joint,
+    solve_path,
+)
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.prox import PENALTIES
+from trellis.strategies.joint_precision.splitting import Splitting
 
 from .federations import correlations
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps import run
-from apps.common.seeds import generator
-from apps.common.threads import one_blas_thread
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.correlation import correlation, to_positive_semidefinite
-from apps.joint_precision.curves import area_under_roc, roc_points
-from apps.joint_precision.data import synthetic_table, synthetic_truth
-from apps.joint_precision.solver import solve_joint
+from trellis.apps import run
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.threads import one_blas_thread
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.correlation import correlation, to_positive_semidefinite
+from trellis.apps.joint_precision.curves import area_under_roc, roc_points
+from trellis.apps.joint_precision.data import synthetic_table, synthetic_truth
+from trellis.apps.joint_precision.solver import solve_joint
 
 from .federations import correlations
 

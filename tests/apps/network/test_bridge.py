@@ -7,19 +7,19 @@ import time
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-import apps
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from apps.network import bridge
-from sim.faults import Away
-from sim.grid import LocalGrid, node_ids, run_local
-from strategies.core.base import StudyError
-from strategies.core.enrolment import enrol, hear
-from strategies.core.exchange import Answers
-from strategies.core.nodes import OnlineNode
-from strategies.core.presence import Presence
-from strategies.network.spool import Spool, digest
 from tests.strategies.core.devices import files, run_config
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.network import bridge
+from trellis.sim.faults import Away
+from trellis.sim.grid import LocalGrid, node_ids, run_local
+from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import enrol, hear
+from trellis.strategies.core.exchange import Answers
+from trellis.strategies.core.nodes import OnlineNode
+from trellis.strategies.core.presence import Presence
+from trellis.strategies.network.spool import Spool, digest
 
 RUN = "a run"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from apps.common.settings import ConfigError
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.network.place import DEFAULTS, bridges, clients_here, place_of, terms
-from apps.server_graph.config import ServerGraphConfig
-from strategies.topology.graph import topology
 from tests.graphs import server_folders
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.network.place import DEFAULTS, bridges, clients_here, place_of, terms
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.strategies.topology.graph import topology
 
 CONFIG = ServerGraphConfig(servers=3, clients=9, topology="path", enrol_timeout=11.0)
 

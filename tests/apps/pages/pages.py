@@ -9,7 +9,7 @@ import pytest
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from apps.pages import plots
+from trellis.apps.pages import plots
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from apps import run
-from apps.pages.report import write_index
+from trellis.apps import run
+from trellis.apps.pages.report import write_index
 
 AXE = os.environ.get("TRELLIS_AXE", "")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -11,9 +11,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.path import Path
 from matplotlib.text import Text
 
-from apps.pages import plots
-from apps.pages.brains.connectome import connectome, connectomes
-from apps.pages.figure import PRIVATE, SHARED
+from trellis.apps.pages import plots
+from trellis.apps.pages.brains.connectome import connectome, connectomes
+from trellis.apps.pages.figure import PRIVATE, SHARED
 
 
 def graph(p=12, density=0.3, seed=0):

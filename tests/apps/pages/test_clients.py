@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.results import RunResult
-from apps.pages.clients.chosen import MOST_ROWS, drawn, first_of, listed, shown, table_of
-from apps.pages.clients.once import once, sharing
-from apps.pages.clients.spread import histograms, in_words, spread_block
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.clients.chosen import MOST_ROWS, drawn, first_of, listed, shown, table_of
+from trellis.apps.pages.clients.once import once, sharing
+from trellis.apps.pages.clients.spread import histograms, in_words, spread_block
 
 
 def test_all_are_drawn_where_they_are_few_in_their_own_order():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.pages import plots
+from trellis.apps.pages import plots
 
 
 def words(figure):

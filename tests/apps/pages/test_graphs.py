@@ -9,15 +9,15 @@ import networkx
 import numpy as np
 import pytest
 
-from apps.common.metrics import edges
-from apps.pages.graphs import (
+from trellis.apps.common.metrics import edges
+from trellis.apps.pages.graphs import (
     file_stems,
     networkx_for,
     node_names,
     write_graph,
     write_graphml,
 )
-from apps.pages.plots import spring, svg, two_colour_graph
+from trellis.apps.pages.plots import spring, svg, two_colour_graph
 
 NAMES = ["age", "BMI", "a & b <c>", "höhe"]
 

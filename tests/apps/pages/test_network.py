@@ -9,16 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import apps
-from apps.common.recording import wording
-from apps.common.results import RunResult
-from apps.pages.network.drawing import letter_strip, network_map
-from apps.pages.network.links import Links, known_servers
-from apps.pages.network.section import network_sections
-from apps.pages.report import Table, write_report
-from apps.runs.merge import merge
 from tests.apps.pages.pages import Page
 from tests.apps.runs.cuts import SMALL, cut, whole
+from trellis import apps
+from trellis.apps.common.recording import wording
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.network.drawing import letter_strip, network_map
+from trellis.apps.pages.network.links import Links, known_servers
+from trellis.apps.pages.network.section import network_sections
+from trellis.apps.pages.report import Table, write_report
+from trellis.apps.runs.merge import merge
 
 EVENTS = [
     {"round": 3, "seconds": 12.34, "server": 0, "what": "gone: no letter within 60 s"},

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import re
 
-from apps import run
-from apps.command import main
-from apps.common.files.run_folder import FILES
-from apps.pages.report import PICTURE, write_index
+from trellis.apps import run
+from trellis.apps.command import main
+from trellis.apps.common.files.run_folder import FILES
+from trellis.apps.pages.report import PICTURE, write_index
 
 TINY = {"nodes": 5, "clients": 3, "rounds": 2}
 

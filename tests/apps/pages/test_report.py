@@ -10,11 +10,12 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from apps.common.results import RunResult
-from apps.pages import plots
-from apps.pages.page import Table
-from apps.pages.repeat import command, flower_command
-from apps.pages.report import (
+from tests.apps.pages.pages import Page, leave_out_pictures
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages import plots
+from trellis.apps.pages.page import Table
+from trellis.apps.pages.repeat import command, flower_command
+from trellis.apps.pages.report import (
     FigureBlock,
     Gallery,
     Paragraph,
@@ -23,8 +24,7 @@ from apps.pages.report import (
     write_index,
     write_report,
 )
-from apps.pages.wording import duration, number, size
-from tests.apps.pages.pages import Page, leave_out_pictures
+from trellis.apps.pages.wording import duration, number, size
 
 EVIL = '<script>alert("x")</script>'
 SVG = "{http://www.w3.org/2000/svg}"
@@ -345,7 +345,7 @@ def test_figures_are_saved_by_suffix(tmp_path, suffix, magic):
 def test_pyplot_and_the_callers_settings_are_left_alone():
     code = (
         "import sys, matplotlib; matplotlib.rcParams['font.size'] = 31.0\n"
-        "from apps.pages import plots; plots.svg(plots.curves([1], {'a': [1]}))\n"
+        "from trellis.apps.pages import plots; plots.svg(plots.curves([1], {'a': [1]}))\n"
         "assert matplotlib.rcParams['font.size'] == 31.0\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
@@ -354,7 +354,7 @@ def test_pyplot_and_the_callers_settings_are_left_alone():
 
 def test_a_report_is_imported_without_what_draws_and_writes_it():
     code = (
-        "import sys, apps.pages.report, apps.pages.graphs\n"
+        "import sys, trellis.apps.pages.report, trellis.apps.pages.graphs\n"
         "assert not {'jinja2', 'markupsafe', 'matplotlib', 'networkx'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

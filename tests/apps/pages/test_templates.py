@@ -12,10 +12,11 @@ import jinja2.meta
 import numpy as np
 import pytest
 
-import apps
-from apps.common.results import RunResult
-from apps.common.runner import run
-from apps.pages.page import (
+from tests.apps.pages.pages import Page, leave_out_pictures
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import run
+from trellis.apps.pages.page import (
     Badge,
     Block,
     Code,
@@ -30,9 +31,8 @@ from apps.pages.page import (
     Section,
     Table,
 )
-from apps.pages.report import write_index, write_report
-from apps.pages.templates import TEMPLATES, environment, own_markup, render
-from tests.apps.pages.pages import Page, leave_out_pictures
+from trellis.apps.pages.report import write_index, write_report
+from trellis.apps.pages.templates import TEMPLATES, environment, own_markup, render
 
 # Closes an attribute, a cell and a style sheet; a template's own signs are text too.
 EVIL = """'"></td></style><script>alert("x")</script><b onclick='x'>&amp;{{ 7 * 7 }}{% raw %}{#"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apps.pages.wording import counted
+from trellis.apps.pages.wording import counted
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from apps import STUDIES
-from apps.common.recording import wording
-from apps.pages.wording import LABELS
+from trellis.apps import STUDIES
+from trellis.apps.common.recording import wording
+from trellis.apps.pages.wording import LABELS
 
 
 @pytest.mark.parametrize("study", STUDIES)

@@ -7,12 +7,12 @@ import re
 import numpy as np
 import pytest
 
-from apps.common.results import RunResult
-from apps.consensus_graph.report import graphs as consensus_graphs
-from apps.joint_precision.report.graphs import Graphs
 from benchmarks.large_results import MAKERS
 from benchmarks.report import report_of
 from tests.apps.pages.pages import Page
+from trellis.apps.common.results import RunResult
+from trellis.apps.consensus_graph.report import graphs as consensus_graphs
+from trellis.apps.joint_precision.report.graphs import Graphs
 
 MOST_BYTES = 3_000_000
 

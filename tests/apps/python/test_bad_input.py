@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import trellis
-from apps.common.settings import ConfigError
-from apps.common.tables import DataError
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import DataError
 
 GOOD = pd.DataFrame(np.random.default_rng(0).normal(size=(12, 3)), columns=["a", "b", "c"])
 WITH_Y = GOOD.rename(columns={"c": "y"})

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import trellis
-from apps.command import main
-from apps.common.settings import ConfigError
+from trellis.apps.command import main
+from trellis.apps.common.settings import ConfigError
 
 from .wards import SETTINGS
 

@@ -24,8 +24,8 @@ def test_a_grid_chooses_a_ridge_by_held_out_signals():
 
 
 def test_scores_are_those_of_devices_and_fall_on_other_data():
-    from apps.consensus_graph.private.personal import log_likelihood, with_faint
-    from apps.consensus_graph.problem import edge_vector
+    from trellis.apps.consensus_graph.private.personal import log_likelihood, with_faint
+    from trellis.apps.consensus_graph.problem import edge_vector
 
     wards = trellis.sample("consensus-graph", clients=2, nodes=8)
     X = wards["ward-1"].to_numpy()

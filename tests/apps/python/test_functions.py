@@ -13,7 +13,7 @@ from gglasso.solver.admm_solver import ADMM_MGL
 from torch_geometric.utils import from_networkx
 
 import trellis
-from privacy.mechanisms.gaussian import gaussian_delta
+from trellis.privacy.mechanisms.gaussian import gaussian_delta
 
 
 def correlations(count: int = 3, p: int = 6) -> list[np.ndarray]:

@@ -15,8 +15,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import from_networkx, to_networkx
 
 import trellis
-from apps.pages.named import DISTANCE, NamedGraph
-from apps.python.graphs import client_graphs, graph_of
+from trellis.apps.pages.named import DISTANCE, NamedGraph
+from trellis.apps.python.graphs import client_graphs, graph_of
 
 matplotlib.use("Agg")
 NAMES = ["a", "b", "<i>c</i>", "d"]

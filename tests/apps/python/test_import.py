@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import trellis
-from apps.python import PUBLIC
+from trellis.apps.python import PUBLIC
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "how-to" / "python.md"
 HEAVY = {
     "flwr", "torch", "torch_geometric", "matplotlib", "pandas", "sklearn", "scipy", "networkx",
-    "numpy", "ray", "ot", "rich", "jinja2", "sim",
+    "numpy", "ray", "ot", "rich", "jinja2", "trellis.sim",
 }  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def test_all_that_is_public_is_there_and_says_what_it_is():
 
 @pytest.mark.parametrize("module", sorted(set(PUBLIC.values())))
 def test_examples_in_docstrings(module):
-    failed, tried = doctest.testmod(import_module(f"apps.python.{module}"))
+    failed, tried = doctest.testmod(import_module(f"trellis.apps.python.{module}"))
     assert tried > 0
     assert failed == 0
 

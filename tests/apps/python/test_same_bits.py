@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import trellis
-from apps.common.settings import ConfigError
-from apps.common.tables import DataError, client_files
-from strategies.core.checkpoint import Checkpoint
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import DataError, client_files
+from trellis.strategies.core.checkpoint import Checkpoint
 
 from .wards import SETTINGS, STUDIES, as_files, assert_same, wards
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import trellis
-from apps.command import main
-from apps.common.settings import ConfigError, config_class
 from tests.studies import told
+from trellis.apps.command import main
+from trellis.apps.common.settings import ConfigError, config_class
 
 from .wards import SETTINGS, STUDIES
 

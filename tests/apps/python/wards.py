@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-import apps
 import trellis
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.python.graphs import client_graphs
 from tests.studies import told
+from trellis import apps
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.python.graphs import client_graphs
 
 # Settings that are small; of these runs only the bits matter.
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-import apps
-from apps.common.results import RunResult
+from trellis import apps
+from trellis.apps.common.results import RunResult
 
 OF_CLIENTS = ("homes", "clusters", "clients", "personal", "choices")
 OF_TRUTH = ("truth", "true_clusters")

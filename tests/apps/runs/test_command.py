@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.common.results import FolderLock, RunResult
 from tests.apps.runs.cuts import SMALL, cuts, whole
+from trellis.apps.command import main
+from trellis.apps.common.results import FolderLock, RunResult
 
 
 @pytest.fixture(scope="module")

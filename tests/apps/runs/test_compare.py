@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from apps.command import main
-from apps.common.results import RunResult
-from apps.runs.compare import compare
+from trellis.apps.command import main
+from trellis.apps.common.results import RunResult
+from trellis.apps.runs.compare import compare
 
 
 def kept(folder, study="server-graph", headline=None, **changes) -> RunResult:

@@ -8,12 +8,12 @@ import networkx
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.common.metrics import edges
-from apps.common.results import FolderLock, RunResult
-from apps.common.settings import ConfigError
-from apps.runs.graphs import SHARED, wanted_graphs, write_wanted
 from benchmarks.large_results import MAKERS
+from trellis.apps.command import main
+from trellis.apps.common.metrics import edges
+from trellis.apps.common.results import FolderLock, RunResult
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.runs.graphs import SHARED, wanted_graphs, write_wanted
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps.common.results import RunResult
-from apps.runs.merge import merge
 from tests.apps.runs.cuts import SMALL, cut, cuts, whole
+from trellis.apps.common.results import RunResult
+from trellis.apps.runs.merge import merge
 
 STUDY = "server-graph"
 

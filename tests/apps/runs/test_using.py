@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from apps.command import main
-from apps.common.runner import run
-from apps.common.settings import ConfigError
-from apps.common.tables import DataError
-from apps.gromov_wasserstein.files.npz import write_graphs
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
-from apps.runs.using import load_model, predict
 from tests.apps.test_held_out import STUDIES, own_data
+from trellis.apps.command import main
+from trellis.apps.common.runner import run
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import DataError
+from trellis.apps.gromov_wasserstein.files.npz import write_graphs
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
+from trellis.apps.runs.using import load_model, predict
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from apps import run
+from trellis.apps import run
 
 STUDY = "server-graph"
 SMALL = {"servers": 4, "topology": "ring", "clients": 12, "samples": "20", "rounds": 20}

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-import apps
-from strategies.core.base import StudyError
-from strategies.core.checkpoint import Checkpoint
-from strategies.network.greeting import greet
-from strategies.network.member import GraphMember
-from strategies.network.spool import NEWEST, Spool
-from strategies.server_graph.exchange import MaskedServer
 from tests.apps.server_graph.federations import study
 from tests.graphs import Graph, own_rows
+from trellis import apps
+from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.checkpoint import Checkpoint
+from trellis.strategies.network.greeting import greet
+from trellis.strategies.network.member import GraphMember
+from trellis.strategies.network.spool import NEWEST, Spool
+from trellis.strategies.server_graph.exchange import MaskedServer
 
 OPEN = {"features": 3, "samples": "20", "rounds": 6, "method": "none", "secure-aggregation": "off"}
 SEED = 3
@@ -100,7 +100,7 @@ def test_the_numbers_are_those_of_servers_in_one_process_to_the_last_bit(
 def test_secure_sums_of_a_servers_own_clients_are_the_same_as_well(more, tmp_path, monkeypatch):
     """Clients that are simulated draw their noise from the seed, so even that is the same."""
     # The forecast takes longer than the run.
-    monkeypatch.setattr("apps.server_graph.server_app.sum_warnings", lambda *_: [])
+    monkeypatch.setattr("trellis.apps.server_graph.server_app.sum_warnings", lambda *_: [])
     chosen = settings("path", 2, clients=3, rounds=4, **more)
     results = graph(chosen, tmp_path).run()
     assert own_rows(results).tobytes() == logical(chosen).arrays["models"].tobytes()
@@ -227,7 +227,7 @@ def test_a_server_that_is_back_is_taken_in(topology, servers, tmp_path, fate, mo
 
         return greet(mail, *args, on_greeted=greeted, **kwargs)
 
-    monkeypatch.setattr("strategies.network.member.greet", greeting)
+    monkeypatch.setattr("trellis.strategies.network.member.greet", greeting)
     fate.kill, fate.hold = {1: 6}, hold
     run = graph(chosen, tmp_path, server_timeout=2.0)
     threads = [run.start(server) for server in range(servers)]

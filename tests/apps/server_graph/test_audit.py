@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from apps.command import main
-from apps.common.settings import ConfigError
-from apps.server_graph import audit as study_audit
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.private import Terms
-from apps.server_graph.spending import paper_epsilon, settled, sound_epsilon
+from trellis.apps.command import main
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.server_graph import audit as study_audit
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.private import Terms
+from trellis.apps.server_graph.spending import paper_epsilon, settled, sound_epsilon
 
 SUMS = {"privacy": "sound", "release": "sum"}
 PAPER = {**study_audit.BETWEEN, "privacy": "paper", "release": "each"}

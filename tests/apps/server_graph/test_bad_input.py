@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.command import main
+from trellis.apps.command import main
 
 STUDY = "server-graph"
 GOOD = "y,a,b\n1,2,3\n-1,1,0\n1,5,1\n-1,4,2\n"

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from apps.common.seeds import generator
-from apps.server_graph import client_app
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.data import synthetic_table
-from apps.server_graph.losses import Logistic
-from apps.server_graph.problem import draw_batches, gradient, local_steps
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.core.enrolment import enrol
-from strategies.core.secure import SecureSum
 from tests.apps.device_logs import reasons
+from trellis.apps.common.seeds import generator
+from trellis.apps.server_graph import client_app
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.data import synthetic_table
+from trellis.apps.server_graph.losses import Logistic
+from trellis.apps.server_graph.problem import draw_batches, gradient, local_steps
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.core.enrolment import enrol
+from trellis.strategies.core.secure import SecureSum
 
 OPEN = {"clients": 4, "servers": 2, "method": "none", "samples": "30"}
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from apps.common.node import Node
-from apps.common.tables import DataError
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.data import client_table, server_of, synthetic_table
-from apps.server_graph.losses import LeastSquares
-from apps.server_graph.problem import draw_batches, local_steps
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import DataError
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.data import client_table, server_of, synthetic_table
+from trellis.apps.server_graph.losses import LeastSquares
+from trellis.apps.server_graph.problem import draw_batches, local_steps
 
 NUMBERS = "least-squares"
 

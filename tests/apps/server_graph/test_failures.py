@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.seeds import generator
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.data import synthetic_table
-from apps.server_graph.losses import Logistic
-from apps.server_graph.problem import draw_batches
-from sim.faults import Drop, Late, Nonsense, Raise, not_a_number, wrong_shape
-from strategies.core import wire
-from strategies.core.base import StudyError
-from strategies.server_graph.post import Post
-from strategies.server_graph.strategy import ServerGraph
 from tests.apps.server_graph.federations import OPEN, SMALL, far, study
+from trellis.apps.common.seeds import generator
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.data import synthetic_table
+from trellis.apps.server_graph.losses import Logistic
+from trellis.apps.server_graph.problem import draw_batches
+from trellis.sim.faults import Drop, Late, Nonsense, Raise, not_a_number, wrong_shape
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import StudyError
+from trellis.strategies.server_graph.post import Post
+from trellis.strategies.server_graph.strategy import ServerGraph
 
 # --- servers that stop ---------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
-from apps.common.settings import ConfigError
-from apps.common.tables import DataError
-from apps.server_graph.losses import LeastSquares, Logistic, loss_by_name, start
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.common.tables import DataError
+from trellis.apps.server_graph.losses import LeastSquares, Logistic, loss_by_name, start
 
 HERE = __name__
 

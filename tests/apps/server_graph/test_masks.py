@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.server_graph.config import ServerGraphConfig
-from privacy.secagg.client import MASKED
-from sim.grid import LocalGrid
-from strategies.core.base import StudyError
 from tests.apps.server_graph.federations import OPEN, SMALL, far, study
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.privacy.secagg.client import MASKED
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core.base import StudyError
 
 
 @pytest.mark.parametrize("method", ["none", "hybrid", "masked"])
@@ -87,6 +87,6 @@ def test_fewer_than_three_clients_a_server_are_refused_before_anyone_is_asked(
 
 
 def test_a_client_that_is_asked_in_the_clear_though_masks_are_promised_refuses(monkeypatch):
-    monkeypatch.setattr("apps.server_graph.build._secure_sum", None)
+    monkeypatch.setattr("trellis.apps.server_graph.build._secure_sum", None)
     with pytest.raises(StudyError, match="this reply would be in the clear"):
         study({**SMALL, "method": "hybrid"})

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from apps.command import main
-from apps.common.evaluation.measures import ALONE, MEAN, MOST_FREQUENT, THIS
 from tests.apps.owner_runs import devices, held_out_places, kept_by, run_on, score_of
+from trellis.apps.command import main
+from trellis.apps.common.evaluation.measures import ALONE, MEAN, MOST_FREQUENT, THIS
 
 STUDY = "server-graph"
 NAMES = np.array(["age", "<b>dose</b>", "weight"])

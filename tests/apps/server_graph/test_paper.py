@@ -9,15 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps.server_graph import client_app
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.paper import cancellation, methods, setting, speed, synthetic, theorem1
-from apps.server_graph.paper.second_order import disagreement, shift, variances
-from apps.server_graph.simulate import simulate
-from privacy.secagg.protocol import Member
-from privacy.servers.masks import ServerMasks
-from strategies.topology.graph import topology
 from tests.apps.experiments.making import make
+from trellis.apps.server_graph import client_app
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.paper import (
+    cancellation,
+    methods,
+    setting,
+    speed,
+    synthetic,
+    theorem1,
+)
+from trellis.apps.server_graph.paper.second_order import disagreement, shift, variances
+from trellis.apps.server_graph.simulate import simulate
+from trellis.privacy.secagg.protocol import Member
+from trellis.privacy.servers.masks import ServerMasks
+from trellis.strategies.topology.graph import topology
 
 STUDY = "server-graph"
 

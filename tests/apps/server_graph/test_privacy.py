@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
 
-from apps import run
-from apps.common.settings import ConfigError
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.losses import Logistic
-from apps.server_graph.problem import draw_batches, local_steps
-from apps.server_graph.release import NEIGHBOUR_LEARNS, statement
-from apps.server_graph.spending import paper_epsilon, sound_epsilon
-from privacy.audit import audit
-from strategies.server_graph.exchange import HybridServer, neighbours
+from trellis.apps import run
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.losses import Logistic
+from trellis.apps.server_graph.problem import draw_batches, local_steps
+from trellis.apps.server_graph.release import NEIGHBOUR_LEARNS, statement
+from trellis.apps.server_graph.spending import paper_epsilon, sound_epsilon
+from trellis.privacy.audit import audit
+from trellis.strategies.server_graph.exchange import HybridServer, neighbours
 
 STUDY = "server-graph"
 PAPER = ServerGraphConfig(clip=1.0, step=0.1, sigma=0.2)

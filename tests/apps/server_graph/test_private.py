@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from apps.server_graph.config import DEFAULT_CLIP, ServerGraphConfig
-from apps.server_graph.forecast import forecast
-from apps.server_graph.losses import LeastSquares, Logistic
-from apps.server_graph.owner.personal import PULLS, personal_model, pulled
-from apps.server_graph.private import (
+from trellis.apps.server_graph.config import DEFAULT_CLIP, ServerGraphConfig
+from trellis.apps.server_graph.forecast import forecast
+from trellis.apps.server_graph.losses import LeastSquares, Logistic
+from trellis.apps.server_graph.owner.personal import PULLS, personal_model, pulled
+from trellis.apps.server_graph.private import (
     SCORE_RELEASES,
     Rates,
     Terms,
@@ -25,7 +25,7 @@ from apps.server_graph.private import (
     draw_batch,
     score_terms,
 )
-from privacy.accounting.sampled import spent, spent_by
+from trellis.privacy.accounting.sampled import spent, spent_by
 
 TERMS = Terms(epsilon=1.0, delta=1e-5, rounds=200, batch=10, clip=0.5, held_out=0.0)
 

@@ -6,10 +6,10 @@ import csv
 import tomllib
 from pathlib import Path
 
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.paper import private as figures
-from apps.server_graph.truth import distances
 from tests.apps.experiments.making import make
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.paper import private as figures
+from trellis.apps.server_graph.truth import distances
 
 
 def read(path: Path) -> list[dict[str, str]]:

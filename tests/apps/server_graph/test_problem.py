@@ -14,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from apps.server_graph.losses import LeastSquares, Logistic
-from apps.server_graph.problem import (
+from trellis.apps.server_graph.losses import LeastSquares, Logistic
+from trellis.apps.server_graph.problem import (
     clip_rows,
     draw_batches,
     gradient,
@@ -173,7 +173,7 @@ def test_a_loss_without_hessian_has_the_same_minimiser():
 def test_gradients_in_chunks_add_up(monkeypatch):
     tables = federation("logistic")
     whole = minimiser(Logistic(), tables, 0.01)
-    monkeypatch.setattr("apps.server_graph.problem._CHUNK", 10)
+    monkeypatch.setattr("trellis.apps.server_graph.problem._CHUNK", 10)
     np.testing.assert_allclose(minimiser(Logistic(), tables, 0.01), whole, atol=1e-12)
 
 

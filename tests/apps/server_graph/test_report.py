@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import apps
-from apps.common.recording import wording
-from apps.common.results import RunResult
-from apps.pages.figure import svg
-from apps.pages.report import write_report
-from apps.pages.server_map import server_map
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.report import page as report
+from trellis import apps
+from trellis.apps.common.recording import wording
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages.figure import svg
+from trellis.apps.pages.report import write_report
+from trellis.apps.pages.server_map import server_map
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.report import page as report
 
 SETTINGS = {
     "step": 0.5,

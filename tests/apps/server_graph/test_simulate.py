@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import apps
-from apps.common.settings import ConfigError
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.simulate import simulate
+from trellis import apps
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.simulate import simulate
 
 SMALL = {
     "clients": 15,

@@ -8,19 +8,19 @@ import re
 import numpy as np
 import pytest
 
-import apps
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from apps.common.seeds import generator
-from apps.common.servers import build_topology
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.data import synthetic_table
-from apps.server_graph.losses import LeastSquares, Logistic
-from apps.server_graph.problem import draw_batches
-from sim.grid import run_local
-from strategies.core.base import StudyError
 from tests.apps.device_logs import reasons
 from tests.apps.server_graph.federations import OPEN, QUADRATIC, SMALL, STUDY, far, study
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.seeds import generator
+from trellis.apps.common.servers import build_topology
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.data import synthetic_table
+from trellis.apps.server_graph.losses import LeastSquares, Logistic
+from trellis.apps.server_graph.problem import draw_batches
+from trellis.sim.grid import run_local
+from trellis.strategies.core.base import StudyError
 
 # --- a common Hessian: exact --------------------------------------------------------------------
 
@@ -188,11 +188,12 @@ def test_a_torch_network_is_trained_over_a_ring():
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     settings = {
-        **OPEN, "method": "hybrid", "sigma": 0.01, "loss": "apps.server_graph.torch_loss.SmallMlp",
+        **OPEN, "method": "hybrid", "sigma": 0.01,
+        "loss": "trellis.apps.server_graph.torch_loss.SmallMlp",
         "rounds": 8, "step": 0.5,
     }  # fmt: skip
     result = study(settings)
-    from apps.server_graph.torch_loss import SmallMlp
+    from trellis.apps.server_graph.torch_loss import SmallMlp
 
     loss, config = SmallMlp(), ServerGraphConfig.from_settings(settings)
     tables = [synthetic_table(config, 1, k) for k in range(12)]

@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import apps
-from apps.common.runner import make_run_config
-from apps.server_graph.config import ServerGraphConfig
-from apps.server_graph.private import Terms
-from apps.server_graph.simulate import simulate
-from privacy.accounting.budget import DeviceLedger
-from privacy.accounting.sampled import spent
-from sim.faults import Drop
-from sim.grid import run_local
-from strategies.core.checkpoint import CheckpointError
 from tests.apps.server_graph.federations import far, study
 from tests.crashing import crashing_after
+from trellis import apps
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.private import Terms
+from trellis.apps.server_graph.simulate import simulate
+from trellis.privacy.accounting.budget import DeviceLedger
+from trellis.privacy.accounting.sampled import spent
+from trellis.sim.faults import Drop
+from trellis.sim.grid import run_local
+from trellis.strategies.core.checkpoint import CheckpointError
 
 SMALL = {
     "servers": 4, "topology": "ring", "clients": 16, "samples": "20", "rounds": 6,

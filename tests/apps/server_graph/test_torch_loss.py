@@ -7,13 +7,13 @@ import sys
 import numpy as np
 import pytest
 
-from apps.common.tables import DataError
-from apps.server_graph import losses
-from apps.server_graph.losses import Logistic, loss_by_name
-from apps.server_graph.problem import draw_batches, local_steps, minimiser
-from apps.server_graph.torch_loss import SmallMlp
+from trellis.apps.common.tables import DataError
+from trellis.apps.server_graph import losses
+from trellis.apps.server_graph.losses import Logistic, loss_by_name
+from trellis.apps.server_graph.problem import draw_batches, local_steps, minimiser
+from trellis.apps.server_graph.torch_loss import SmallMlp
 
-NAME = "apps.server_graph.torch_loss.SmallMlp"
+NAME = "trellis.apps.server_graph.torch_loss.SmallMlp"
 
 
 def exclusive_or(rng, n):

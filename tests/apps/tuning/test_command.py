@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from apps import run
-from apps.command import main
-from apps.tuning.tuner import tune
+from trellis.apps import run
+from trellis.apps.command import main
+from trellis.apps.tuning.tuner import tune
 
 from .test_tuner import Stopping
 
@@ -91,7 +91,7 @@ def test_ctrl_c_shows_what_is_done_and_how_to_go_on(tmp_path, capsys, monkeypatc
     def interrupted(*words, **options):
         return tune(*words, **{**options, "evaluate": Stopping(4), "workers": 1})
 
-    monkeypatch.setattr("apps.tuning.tuner.tune", interrupted)
+    monkeypatch.setattr("trellis.apps.tuning.tuner.tune", interrupted)
     words = ["tune", STUDY, "--over", "rho=0.1,0.3", "--splits", "2"]
     assert main([*words, "--out", str(tmp_path)] if out else words) == 130
     shown = capsys.readouterr().out

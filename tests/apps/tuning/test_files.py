@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from apps.command import main
-from apps.command.given import settings_file
-from apps.common.results import RunResult
-from apps.tuning.best import text
-from apps.tuning.picture import draw, worst_drawn
-from apps.tuning.runs import Found
-from apps.tuning.tuner import tune
+from trellis.apps.command import main
+from trellis.apps.command.given import settings_file
+from trellis.apps.common.results import RunResult
+from trellis.apps.tuning.best import text
+from trellis.apps.tuning.picture import draw, worst_drawn
+from trellis.apps.tuning.runs import Found
+from trellis.apps.tuning.tuner import tune
 
 from .toys import STUDY, failing, hill
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apps.common.settings import ConfigError
-from apps.tuning.plan import fingerprint, make_plan
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.tuning.plan import fingerprint, make_plan
 
 from .toys import STUDY
 

@@ -7,16 +7,16 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as distributions
 from dp_accounting.pld.common import DifferentialPrivacyParameters
 
-from apps.common.settings import ConfigError
-from apps.tuning import privacy
-from apps.tuning.outcome import cost_in_words
-from apps.tuning.plan import make_plan
-from apps.tuning.privacy import share, spent_by_all
-from apps.tuning.runs import Found, evaluate
-from apps.tuning.tuner import tune
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.totals import total_epsilon, total_rho
-from privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.tuning import privacy
+from trellis.apps.tuning.outcome import cost_in_words
+from trellis.apps.tuning.plan import make_plan
+from trellis.apps.tuning.privacy import share, spent_by_all
+from trellis.apps.tuning.runs import Found, evaluate
+from trellis.apps.tuning.tuner import tune
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.totals import total_epsilon, total_rho
+from trellis.privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
 
 from .toys import STUDY, hill
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from apps import run
-from apps.common.evaluation.scores import judged
-from apps.tuning.judging import NoMeasure, judge
-from apps.tuning.tuner import tune
+from trellis.apps import run
+from trellis.apps.common.evaluation.scores import judged
+from trellis.apps.tuning.judging import NoMeasure, judge
+from trellis.apps.tuning.tuner import tune
 
 STUDY = "server-graph"
 SETTINGS = {

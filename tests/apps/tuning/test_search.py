@@ -7,7 +7,7 @@ import math
 import joblib
 import pytest
 
-from apps.tuning.tuner import Interrupted, tune
+from trellis.apps.tuning.tuner import Interrupted, tune
 
 from .test_tuner import Stopping
 from .toys import BEST_RHO, STUDY, hill, valley

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.settings import ConfigError
-from apps.tuning.space import count_of, read_over, read_spaces
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.tuning.space import count_of, read_over, read_spaces
 
 STUDY = "consensus-graph"
 
@@ -87,7 +87,7 @@ def test_what_is_wrong_names_the_setting(key, text, says):
 
 
 def test_the_word_auto_is_allowed_where_the_setting_allows_it(monkeypatch):
-    from apps.consensus_graph.config import ConsensusGraphConfig
+    from trellis.apps.consensus_graph.config import ConsensusGraphConfig
 
     monkeypatch.setattr(ConsensusGraphConfig, "auto_settings", ("rho",))
     assert space("rho", "auto,0.5").values == ("auto", 0.5)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import trellis
-from apps.common.settings import ConfigError
-from apps.tuning.outcome import in_words
-from apps.tuning.runs import Found
-from apps.tuning.tuner import Interrupted, tune
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.tuning.outcome import in_words
+from trellis.apps.tuning.runs import Found
+from trellis.apps.tuning.tuner import Interrupted, tune
 
 from .toys import BEST_RHO, STUDY, failing, hill, slow_at_first, valley
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from apps.tuning.runs import Found, Run
+from trellis.apps.tuning.runs import Found, Run
 
 STUDY = "consensus-graph"
 BEST_RHO = 0.3

@@ -8,9 +8,9 @@ import signal
 
 import pytest
 
-from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.accounting.events import PrivacyEvent
-from privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
 
 
 def event(name: str, epsilon: float = 1.0) -> PrivacyEvent:

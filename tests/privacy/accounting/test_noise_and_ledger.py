@@ -5,10 +5,10 @@ import pytest
 from flwr.app import ConfigRecord
 from scipy import stats
 
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.ledger import Ledger
-from privacy.mechanisms.gaussian import gaussian_sigma
-from privacy.mechanisms.noise import SecretNoise, fresh_noise
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.ledger import Ledger
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.privacy.mechanisms.noise import SecretNoise, fresh_noise
 
 
 def event(name="statistic", epsilon=1.0, delta=1e-5, **changes) -> PrivacyEvent:
@@ -64,7 +64,7 @@ def test_several_releases_compose():
 
 
 def test_a_client_cannot_drown_the_account(monkeypatch):
-    monkeypatch.setattr("privacy.accounting.ledger._MOST_EVENTS", 3)
+    monkeypatch.setattr("trellis.privacy.accounting.ledger._MOST_EVENTS", 3)
     ledger = Ledger("sound")
     for number in range(3):
         ledger.commit("a", event(f"{number}"))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.sampled import (
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.sampled import (
     ORDERS,
     ratio_for,
     replace_divergence,
@@ -18,8 +18,8 @@ from privacy.accounting.sampled import (
     spent,
     spent_by,
 )
-from privacy.accounting.totals import pld_epsilon, rdp_epsilon, total_epsilon
-from privacy.accounting.zcdp import zcdp_epsilon
+from trellis.privacy.accounting.totals import pld_epsilon, rdp_epsilon, total_epsilon
+from trellis.privacy.accounting.zcdp import zcdp_epsilon
 
 
 def numerical_divergence(order: float, sampling: float, a: float, b: float) -> float:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.ledger import Ledger
-from privacy.accounting.series import Series, every, releases, split
-from privacy.accounting.totals import total_epsilon, total_rho
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.ledger import Ledger
+from trellis.privacy.accounting.series import Series, every, releases, split
+from trellis.privacy.accounting.totals import total_epsilon, total_rho
 
 ONE = PrivacyEvent(
     "round 1, sum-gradients-1-1", "gradients", 1, 0.1, 1e-5, 3.7, 0.3, "summed-gaussian", 4, 0.2

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.totals import (
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.totals import (
     pld_epsilon,
     rdp_epsilon,
     total_epsilon,
     total_rho,
     total_zcdp_epsilon,
 )
-from privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
 
 
 def gaussian(ratio: float, name: str = "g", mechanism: str = "gaussian") -> PrivacyEvent:

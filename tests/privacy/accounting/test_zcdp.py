@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.accounting.zcdp import (
+from trellis.privacy.accounting.zcdp import (
     decaying_rho,
     decaying_sigma,
     decaying_start,
@@ -20,7 +20,7 @@ from privacy.accounting.zcdp import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privacy.mechanisms.gaussian import gaussian_epsilon
+from trellis.privacy.mechanisms.gaussian import gaussian_epsilon
 
 
 def renyi_by_integration(order: float, mean: float, sigma: float) -> float:

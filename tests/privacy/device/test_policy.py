@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from privacy.device.codes import PrivacyRefused
-from privacy.device.policy import Policy, Wish
-from privacy.device.policy_file import EXAMPLE, KEYS, PolicyError, read_policy, whole_config
+from trellis.privacy.device.codes import PrivacyRefused
+from trellis.privacy.device.policy import Policy, Wish
+from trellis.privacy.device.policy_file import EXAMPLE, KEYS, PolicyError, read_policy, whole_config
 
 SOUND = Wish("consensus-graph", "fedgl", "sound")
 

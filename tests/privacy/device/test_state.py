@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
-from privacy.accounting.events import PrivacyEvent
-from privacy.device import log, work
-from privacy.device.state import LEDGER, SECRET, state_folder
-from privacy.mechanisms.gaussian import gaussian_sigma
-from privacy.mechanisms.noise import device_secret
+from trellis.privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.device import log, work
+from trellis.privacy.device.state import LEDGER, SECRET, state_folder
+from trellis.privacy.mechanisms.gaussian import gaussian_sigma
+from trellis.privacy.mechanisms.noise import device_secret
 
 
 def event(name: str, epsilon: float = 1.0) -> PrivacyEvent:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privacy.mechanisms.digits import (
+from trellis.privacy.mechanisms.digits import (
     _POWERS,
     _exp_digits,
     _Uniform,
@@ -17,7 +17,7 @@ from privacy.mechanisms.digits import (
     geometric,
     quick_discrete_gaussian,
 )
-from privacy.mechanisms.discrete import discrete_gaussian_pmf
+from trellis.privacy.mechanisms.discrete import discrete_gaussian_pmf
 
 from .test_discrete import Words, fit
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
-from privacy.mechanisms.discrete import (
+from trellis.privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
+from trellis.privacy.mechanisms.discrete import (
     _bernoulli_exp_of,
     _next_digits,
     below,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from privacy.accounting.composition import kairouz_composition
-from privacy.mechanisms.gaussian import (
+from trellis.privacy.accounting.composition import kairouz_composition
+from trellis.privacy.mechanisms.gaussian import (
     classic_gaussian_sigma,
     gaussian_delta,
     gaussian_epsilon,

@@ -10,13 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privacy.mechanisms.homomorphic import (
+from trellis.privacy.mechanisms.homomorphic import (
     check_combination_matrix,
     combined_noise,
     homomorphic_noise,
     network_sum,
 )
-from privacy.mechanisms.laplace import l1_from_l2, laplace_epsilon, laplace_noise, laplace_scale
+from trellis.privacy.mechanisms.laplace import (
+    l1_from_l2,
+    laplace_epsilon,
+    laplace_noise,
+    laplace_scale,
+)
 
 # --- Laplace ---------------------------------------------------------------------------------
 

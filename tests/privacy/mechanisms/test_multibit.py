@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privacy.mechanisms.multibit import (
+from trellis.privacy.mechanisms.multibit import (
     MultiBit,
     _flip_threshold,
     best_m,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.mechanisms.discrete import discrete_gaussian_pmf
-from privacy.mechanisms.noise import fresh_noise
-from privacy.mechanisms.shares import (
+from trellis.privacy.mechanisms.discrete import discrete_gaussian_pmf
+from trellis.privacy.mechanisms.noise import fresh_noise
+from trellis.privacy.mechanisms.shares import (
     LEAST_STEPS,
     MOST_STEPS,
     Together,
@@ -133,7 +133,7 @@ def test_audit_of_the_sum_with_colluders_taken_out():
 
     And the audit can fail: with the noise of half the honest clients only, it does.
     """
-    from privacy.accounting.sampled import ratio_for, spent
+    from trellis.privacy.accounting.sampled import ratio_for, spent
 
     delta, draws, colluding = 1e-2, 40_000, 2
     ratio = ratio_for(1.0, delta)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from privacy.secagg.errors import BadMessage
-from privacy.secagg.graph import Plan, plan
-from privacy.secagg.protocol import Member, Policy
-from privacy.secagg.ring import Ring, flatten
-from privacy.secagg.server import ServerRound, Session
-from privacy.secagg.state import ClientState
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.privacy.secagg.graph import Plan, plan
+from trellis.privacy.secagg.protocol import Member, Policy
+from trellis.privacy.secagg.ring import Ring, flatten
+from trellis.privacy.secagg.server import ServerRound, Session
+from trellis.privacy.secagg.state import ClientState
 
 STAGES = ("masked", "agree", "unmask")
 PAYLOAD = bytes(range(32))

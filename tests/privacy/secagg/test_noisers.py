@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privacy.secagg.errors import Refused
-from privacy.secagg.graph import plan
-from privacy.secagg.messages import pack
-from privacy.secagg.protocol import Policy
-from privacy.secagg.ring import Ring
-from privacy.secagg.server import ServerRound
+from trellis.privacy.secagg.errors import Refused
+from trellis.privacy.secagg.graph import plan
+from trellis.privacy.secagg.messages import pack
+from trellis.privacy.secagg.protocol import Policy
+from trellis.privacy.secagg.ring import Ring
+from trellis.privacy.secagg.server import ServerRound
 
 from .rounds import PAYLOAD, enter, some_inputs
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from privacy.secagg import graph, keys, messages, pairs, shamir
-from privacy.secagg.errors import BadMessage, Refused, TooFewClients
-from privacy.secagg.masks import Masker
-from privacy.secagg.ring import Ring, flatten, layout_of, unflatten
-from privacy.secagg.state import ClientState, Stage
+from trellis.privacy.secagg import graph, keys, messages, pairs, shamir
+from trellis.privacy.secagg.errors import BadMessage, Refused, TooFewClients
+from trellis.privacy.secagg.masks import Masker
+from trellis.privacy.secagg.ring import Ring, flatten, layout_of, unflatten
+from trellis.privacy.secagg.state import ClientState, Stage
 
 # --- the ring --------------------------------------------------------------------------------
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from privacy.secagg import graph
-from privacy.secagg.errors import Again, BadMessage, NoSuchSession, Refused, TooFewClients
-from privacy.secagg.masks import Masker
-from privacy.secagg.messages import Question, pack
-from privacy.secagg.pairs import MAC_BYTES
-from privacy.secagg.protocol import Member, Policy, add_masks, self_seed
-from privacy.secagg.server import ServerRound
-from privacy.secagg.state import Stage
+from trellis.privacy.secagg import graph
+from trellis.privacy.secagg.errors import Again, BadMessage, NoSuchSession, Refused, TooFewClients
+from trellis.privacy.secagg.masks import Masker
+from trellis.privacy.secagg.messages import Question, pack
+from trellis.privacy.secagg.pairs import MAC_BYTES
+from trellis.privacy.secagg.protocol import Member, Policy, add_masks, self_seed
+from trellis.privacy.secagg.server import ServerRound
+from trellis.privacy.secagg.state import Stage
 
 from .rounds import PAYLOAD, STAGES, enter, plain, play, some_inputs
 
@@ -249,7 +249,7 @@ def test_keys_go_before_the_first_round_and_roots_only_go_forward():
 
 
 def test_in_a_large_session_agreements_wait_until_they_are_needed(sparse, monkeypatch):
-    monkeypatch.setattr("privacy.secagg.protocol.EAGER", 8)
+    monkeypatch.setattr("trellis.privacy.secagg.protocol.EAGER", 8)
     inputs, devices = some_inputs(40), enter(40)
     played = play(inputs, devices=devices)
     np.testing.assert_array_equal(played.server.total_words(), plain(inputs, inputs))

@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from privacy.secagg import signing
-from privacy.secagg.errors import BadMessage
-from privacy.secagg.protocol import Policy
+from trellis.privacy.secagg import signing
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.privacy.secagg.protocol import Policy
 
 from .rounds import enter, plain, play, some_inputs
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from privacy.secagg.errors import BadMessage
-from privacy.servers.envelope import Header, OtherLife, Seals
-from privacy.servers.identity import Greeting
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.privacy.servers.envelope import Header, OtherLife, Seals
+from trellis.privacy.servers.identity import Greeting
 
 SESSION = b"a run of servers"
 CONTENT = b"what one server tells another"

@@ -8,10 +8,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from privacy.secagg.errors import BadMessage
-from privacy.servers.identity import Greeting, Identity
-from sim.federation.certificates import make_signing_key
 from tests.graphs import server_folders
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.privacy.servers.identity import Greeting, Identity
+from trellis.sim.federation.certificates import make_signing_key
 
 SESSION = b"a run of servers"
 GREETING = Greeting(1, 7, bytes(range(32)), b"m" * 32, "terms", {"clients": 3})

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privacy.secagg.errors import BadMessage, Refused
-from privacy.secagg.ring import Ring
-from privacy.servers.masks import FRACTION_BITS, ServerMasks, open_sum
+from trellis.privacy.secagg.errors import BadMessage, Refused
+from trellis.privacy.secagg.ring import Ring
+from trellis.privacy.servers.masks import FRACTION_BITS, ServerMasks, open_sum
 
 SESSION = b"a run of a study"
 

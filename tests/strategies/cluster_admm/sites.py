@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from strategies.cluster_admm.server import ExactServer
+from trellis.strategies.cluster_admm.server import ExactServer
 
 CLUSTERS, SIZE, RIDGE, RHO = 2, 4, 0.1, 3.0
 

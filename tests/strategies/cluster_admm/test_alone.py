@@ -8,13 +8,13 @@ from threading import Barrier, Thread
 import numpy as np
 import pytest
 
-from apps.common.seeds import generator
-from strategies.cluster_admm.accelerated import AcceleratedAdmm
-from strategies.cluster_admm.finding import ClusterFinding
-from strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
-from strategies.core.base import Client, RoundPlan, StudyError
-from strategies.network.mailbox import Mailbox
-from strategies.topology.graph import topology
+from trellis.apps.common.seeds import generator
+from trellis.strategies.cluster_admm.accelerated import AcceleratedAdmm
+from trellis.strategies.cluster_admm.finding import ClusterFinding
+from trellis.strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
+from trellis.strategies.core.base import Client, RoundPlan, StudyError
+from trellis.strategies.network.mailbox import Mailbox
+from trellis.strategies.topology.graph import topology
 
 SERVERS, CLUSTERS, SIZE, ROUNDS = 4, 2, 3, 12
 HOMES = [0, 0, 0, 1, 1, 2, 2, 3, 3]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strategies.cluster_admm.divergence import DivergenceWatch
+from trellis.strategies.cluster_admm.divergence import DivergenceWatch
 
 
 def first_alarm(iterates) -> int:

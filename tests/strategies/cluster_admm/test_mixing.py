@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strategies.cluster_admm.mixing import (
+from trellis.strategies.cluster_admm.mixing import (
     aggregate,
     neighbourhood_means,
     over_clusters,
     over_servers,
 )
-from strategies.cluster_admm.server import ExactServer, PaperServer
-from strategies.network.mailbox import Mailbox
-from strategies.topology.graph import topology
+from trellis.strategies.cluster_admm.server import ExactServer, PaperServer
+from trellis.strategies.network.mailbox import Mailbox
+from trellis.strategies.topology.graph import topology
 
 SERVERS, CLIENTS, CLUSTERS, SIZE = 6, 36, 2, 5
 RIDGE, RHO = 0.1, 3.0

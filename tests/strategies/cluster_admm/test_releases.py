@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from apps.cluster_admm.private.moments import Question, layout, moments
-from strategies.cluster_admm.posterior import observed, posterior, spectrum
-from strategies.cluster_admm.releases import Bounds, Releases, clip_in_deviations, mixture
+from trellis.apps.cluster_admm.private.moments import Question, layout, moments
+from trellis.strategies.cluster_admm.posterior import observed, posterior, spectrum
+from trellis.strategies.cluster_admm.releases import Bounds, Releases, clip_in_deviations, mixture
 
 
 def clusters(count, size=5, apart=0.3, seed=0, noise=0.3, skew=1.0):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.cluster_admm.search import (
+from trellis.strategies.cluster_admm.search import (
     Quadratics,
     agreement,
     best_split,

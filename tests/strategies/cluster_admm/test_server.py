@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strategies.cluster_admm.server import ExactServer, PaperServer
-from strategies.network.mailbox import BadLetter, Mailbox
-from strategies.topology.graph import topology
+from trellis.strategies.cluster_admm.server import ExactServer, PaperServer
+from trellis.strategies.network.mailbox import BadLetter, Mailbox
+from trellis.strategies.topology.graph import topology
 
 from .sites import CLUSTERS, RHO, SIZE, Network
 

@@ -6,18 +6,18 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps import run
-from sim import faults
-from sim.faults import Drop, Late, Nonsense, Raise
-from sim.grid import LocalGrid
-from strategies.consensus_graph.strategy import (
+from trellis.apps import run
+from trellis.sim import faults
+from trellis.sim.faults import Drop, Late, Nonsense, Raise
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.consensus_graph.strategy import (
     ConsensusGraph,
     consensus_update,
     gamma_update,
     joint_objective,
 )
-from strategies.core import wire
-from strategies.core.base import BadReply, Client, RoundPlan, StudyError
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import BadReply, Client, RoundPlan, StudyError
 
 STUDY = "consensus-graph"
 SMALL = {"nodes": 6, "clients": 4, "signals": "20", "rounds": 6, "tolerance": 0.0}

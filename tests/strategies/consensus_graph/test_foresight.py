@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from apps import run
-from apps.consensus_graph.problem import recover_statistic
-from apps.consensus_graph.solver import solve
-from sim.faults import Drop, Nonsense
-from strategies.consensus_graph import foresight
-from strategies.core import wire
+from trellis.apps import run
+from trellis.apps.consensus_graph.problem import recover_statistic
+from trellis.apps.consensus_graph.solver import solve
+from trellis.sim.faults import Drop, Nonsense
+from trellis.strategies.consensus_graph import foresight
+from trellis.strategies.core import wire
 
 STUDY = "consensus-graph"
 SMALL = {"nodes": 12, "clients": 4, "signals": "40", "rounds": 400}

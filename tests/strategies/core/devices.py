@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-import apps
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from sim.grid import LocalGrid, run_local
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.sim.grid import LocalGrid, run_local
 
 STUDY = "consensus-graph"
 

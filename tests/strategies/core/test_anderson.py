@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.core import anderson
-from strategies.core.anderson import Anderson
+from trellis.strategies.core import anderson
+from trellis.strategies.core.anderson import Anderson
 
 
 def linear_map(size: int, seed: int, norm: float = 0.9):

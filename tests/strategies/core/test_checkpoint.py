@@ -8,8 +8,8 @@ import os
 import numpy as np
 import pytest
 
-from strategies.core.checkpoint import Checkpoint, CheckpointError, Snapshot
-from strategies.core.history.rows import Rows
+from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError, Snapshot
+from trellis.strategies.core.history.rows import Rows
 
 
 class Clock:

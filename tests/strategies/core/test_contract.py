@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import Strategy
 
-import apps
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from sim.grid import run_local
-from strategies.core.base import StudyStrategy
-from strategies.core.checkpoint import Checkpoint, CheckpointError
 from tests.studies import told
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.sim.grid import run_local
+from trellis.strategies.core.base import StudyStrategy
+from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
 
 # (study, settings): small, all rounds run, every method.
 STRATEGIES = [

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from sim.faults import Away
-from strategies.core import enrolment
-from strategies.core.base import StudyError
-from strategies.core.enrolment import Client, Heard, enrol, judged
-from strategies.core.nodes import OnlineNode, online
 from tests.strategies.core.devices import files, grid_of, run
+from trellis.sim.faults import Away
+from trellis.strategies.core import enrolment
+from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import Client, Heard, enrol, judged
+from trellis.strategies.core.nodes import OnlineNode, online
 
 BAD_FILES = {
     "missing": None,

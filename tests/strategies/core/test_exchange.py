@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from sim.faults import Drop
-from strategies.core import wire
-from strategies.core.exchange import OFFLINE, exchange
 from tests.sim.engines import echo, local_grid
+from trellis.sim.faults import Drop
+from trellis.strategies.core import wire
+from trellis.strategies.core.exchange import OFFLINE, exchange
 
 
 def question(client: int, node: int) -> Message:

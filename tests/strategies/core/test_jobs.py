@@ -14,8 +14,8 @@ from pathlib import Path
 import joblib
 import pytest
 
-from sim.processes import HAS_PROC, marked
-from strategies.core.jobs import how_many_at_once, side_by_side
+from trellis.sim.processes import HAS_PROC, marked
+from trellis.strategies.core.jobs import how_many_at_once, side_by_side
 
 ROOT = Path(__file__).parents[3]
 BACKENDS = ["loky", "threading"]
@@ -135,7 +135,7 @@ def test_without_joblib_the_error_says_what_to_install(monkeypatch):
 
 _SCRIPT = """
 import sys, time
-from strategies.core.jobs import side_by_side
+from trellis.strategies.core.jobs import side_by_side
 
 def work(seconds):
     time.sleep(seconds)

@@ -13,19 +13,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps.common.private import noisy_sum
-from apps.common.private.noisy_sum import noisy
-from apps.consensus_graph.config import ConsensusGraphConfig
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.sampled import ratio_for, spent
-from privacy.secagg import answers as client
-from privacy.secagg.client import Summands, register
-from privacy.secagg.graph import expected_noisers
-from sim.faults import Drop
-from sim.grid import LocalGrid
-from strategies.core.enrolment import Client, StudyError
-from strategies.core.secure import SecureSum
-from strategies.core.sums import noise_in
+from trellis.apps.common.private import noisy_sum
+from trellis.apps.common.private.noisy_sum import noisy
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.sampled import ratio_for, spent
+from trellis.privacy.secagg import answers as client
+from trellis.privacy.secagg.client import Summands, register
+from trellis.privacy.secagg.graph import expected_noisers
+from trellis.sim.faults import Drop
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core.enrolment import Client, StudyError
+from trellis.strategies.core.secure import SecureSum
+from trellis.strategies.core.sums import noise_in
 
 SIZE, DELTA, BITS = 400, 1e-5, 20
 RATIO = ratio_for(1.0, DELTA)

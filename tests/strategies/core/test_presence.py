@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import apps
-from apps.common.results import RunResult
-from sim.faults import Away, Drop
-from sim.grid import LocalGrid, node_ids, run_local
-from strategies.core.base import StudyError
-from strategies.core.checkpoint import Checkpoint, CheckpointError
-from strategies.core.enrolment import Client
-from strategies.core.nodes import OnlineNode
-from strategies.core.presence import Presence, matched
 from tests.strategies.core.devices import files, run, run_config
+from trellis import apps
+from trellis.apps.common.results import RunResult
+from trellis.sim.faults import Away, Drop
+from trellis.sim.grid import LocalGrid, node_ids, run_local
+from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
+from trellis.strategies.core.enrolment import Client
+from trellis.strategies.core.nodes import OnlineNode
+from trellis.strategies.core.presence import Presence, matched
 
 # Enrolment is the grid's first round, so round r of a study is round r + 1 of the grid.
 GONE, BACK = 4, 6

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import trim_mean
 
-from strategies.core.robust import (
+from trellis.strategies.core.robust import (
     Robust,
     clipped,
     clipped_rows,

@@ -8,14 +8,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
-from privacy.secagg.client import RECORD, Summands, register
-from privacy.secagg.messages import Order, Question, pack, to_fields
-from sim import faults
-from sim.faults import Drop, Late, Nonsense, Raise
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.core.enrolment import Client, StudyError
-from strategies.core.secure import SecureSum
+from trellis.privacy.secagg.client import RECORD, Summands, register
+from trellis.privacy.secagg.messages import Order, Question, pack, to_fields
+from trellis.sim import faults
+from trellis.sim.faults import Drop, Late, Nonsense, Raise
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.core.enrolment import Client, StudyError
+from trellis.strategies.core.secure import SecureSum
 
 # Which of a node's messages belongs to which stage of its first round.
 STAGES = {

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from numpy.lib import format as npy
 
-from strategies.core import wire
+from trellis.strategies.core import wire
 
 DTYPES = ["bool", "int8", "uint8", "int16", "int64", "uint64", "float16", "float32", "complex128"]
 ARRAYS = {

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from strategies.gromov_wasserstein.barycentre import barycentre, kmeans
-from strategies.gromov_wasserstein.pair import gromov_wasserstein
+from trellis.strategies.gromov_wasserstein.barycentre import barycentre, kmeans
+from trellis.strategies.gromov_wasserstein.pair import gromov_wasserstein
 
 ot = pytest.importorskip("ot")
 
@@ -67,7 +67,7 @@ def test_the_update_is_stationary_in_the_matrix():
             total += np.einsum("ijkl,ij,kl->", difference**2, plan, plan) / 3
         return total
 
-    from strategies.gromov_wasserstein.pair import lump
+    from trellis.strategies.gromov_wasserstein.pair import lump
 
     lumped = [lump(c)[0] for c in matrices]
     assert value(found.distances) == pytest.approx(found.objective[-1])

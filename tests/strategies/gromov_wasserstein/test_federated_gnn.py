@@ -5,18 +5,18 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from privacy.accounting.events import PrivacyEvent
-from privacy.accounting.ledger import Ledger
-from privacy.mechanisms.multibit import MultiBit, encode
-from privacy.secagg.client import Summands, register
-from sim.faults import Drop, Nonsense, Raise
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.core.base import BadReply, Client, RoundPlan, StudyError
-from strategies.core.checkpoint import Checkpoint
-from strategies.core.secure import SecureSum
-from strategies.gromov_wasserstein.embeddings import ReleaseTerms, read_embeddings
-from strategies.gromov_wasserstein.strategy import FederatedGnn, GnnStart, weighted_mean
+from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.privacy.accounting.ledger import Ledger
+from trellis.privacy.mechanisms.multibit import MultiBit, encode
+from trellis.privacy.secagg.client import Summands, register
+from trellis.sim.faults import Drop, Nonsense, Raise
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import BadReply, Client, RoundPlan, StudyError
+from trellis.strategies.core.checkpoint import Checkpoint
+from trellis.strategies.core.secure import SecureSum
+from trellis.strategies.gromov_wasserstein.embeddings import ReleaseTerms, read_embeddings
+from trellis.strategies.gromov_wasserstein.strategy import FederatedGnn, GnnStart, weighted_mean
 
 D, H = 3, 4
 COUNTS = (4.0, 0.0, 1.0, 5.0)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from strategies.gromov_wasserstein.losses import FLOOR, terms
-from strategies.gromov_wasserstein.pair import (
+from trellis.strategies.gromov_wasserstein.losses import FLOOR, terms
+from trellis.strategies.gromov_wasserstein.pair import (
     Space,
     fused_gromov_wasserstein,
     gromov_wasserstein,
 )
-from strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
 
 ot = pytest.importorskip("ot")
 
@@ -103,7 +103,7 @@ def test_much_work_is_not_given_to_the_compiled_loop():
 
 
 def test_a_checkpoint_of_one_loss_is_refused_by_the_other(tmp_path):
-    from strategies.gromov_wasserstein.progress import CheckpointError
+    from trellis.strategies.gromov_wasserstein.progress import CheckpointError
 
     matrices = [matrix(seed, 5) for seed in range(3)]
     file = tmp_path / "pairs.npz"

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.spatial.distance import cdist
 
-from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
-from strategies.core.checkpoint import CheckpointError
-from strategies.gromov_wasserstein import many
-from strategies.gromov_wasserstein import pairwise as gw_pairwise
-from strategies.gromov_wasserstein.many import choose, plan_of, solve_many
-from strategies.gromov_wasserstein.pairwise import pairwise
-from strategies.gromov_wasserstein.pool import Task, solve
-from strategies.gromov_wasserstein.simplex import check_marginals
-from strategies.gromov_wasserstein.space import Space
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import dataset
+from trellis.strategies.core.checkpoint import CheckpointError
+from trellis.strategies.gromov_wasserstein import many
+from trellis.strategies.gromov_wasserstein import pairwise as gw_pairwise
+from trellis.strategies.gromov_wasserstein.many import choose, plan_of, solve_many
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.strategies.gromov_wasserstein.pool import Task, solve
+from trellis.strategies.gromov_wasserstein.simplex import check_marginals
+from trellis.strategies.gromov_wasserstein.space import Space
 
 pytest.importorskip("ot")
 pytest.importorskip("numba")
@@ -179,7 +179,7 @@ def test_what_the_compiled_simplex_gives_up_is_solved_by_pots(monkeypatch):
     generator = np.random.default_rng(5)
     found = spaces(generator, 4, 9)
     monkeypatch.setattr(
-        "strategies.gromov_wasserstein.pool.solve_many",
+        "trellis.strategies.gromov_wasserstein.pool.solve_many",
         lambda _, pairs, **options: np.full(len(pairs), np.nan),
     )
     pairs = all_pairs(4)
@@ -218,7 +218,7 @@ def test_the_whole_work_decides_also_when_little_is_left(tmp_path, monkeypatch):
 def test_little_work_is_done_without_numba():
     code = (
         "import sys, numpy\n"
-        "from strategies.gromov_wasserstein.pairwise import pairwise\n"
+        "from trellis.strategies.gromov_wasserstein.pairwise import pairwise\n"
         "pairwise([numpy.ones((n, n)) - numpy.eye(n) for n in (2, 3, 4)])\n"
         "print('numba' in sys.modules)\n"
     )
@@ -230,8 +230,10 @@ def test_little_work_is_done_without_numba():
 
 def test_without_numba_pots_simplex_does_all_the_work(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "strategies.gromov_wasserstein.compiled", raising=False)
-    monkeypatch.delattr("strategies.gromov_wasserstein.compiled", raising=False)
+    monkeypatch.delitem(
+        sys.modules, "trellis.strategies.gromov_wasserstein.compiled", raising=False
+    )
+    monkeypatch.delattr("trellis.strategies.gromov_wasserstein.compiled", raising=False)
     with caplog.at_level(logging.INFO):
         assert choose("gw", 1e6) == "pot"
     assert "without numba" in caplog.text

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.spatial.distance import cdist
 
-from strategies.gromov_wasserstein.pair import (
+from trellis.strategies.gromov_wasserstein.pair import (
     Space,
     couple,
     fused_gromov_wasserstein,
@@ -22,8 +22,8 @@ from strategies.gromov_wasserstein.pair import (
     lump,
     wasserstein,
 )
-from strategies.gromov_wasserstein.simplex import TransportError, check_marginals, transport
-from strategies.gromov_wasserstein.space import isometry
+from trellis.strategies.gromov_wasserstein.simplex import TransportError, check_marginals, transport
+from trellis.strategies.gromov_wasserstein.space import isometry
 
 ot = pytest.importorskip("ot")
 
@@ -295,7 +295,7 @@ def test_pot_that_is_missing_is_named_with_its_extra():
     code = (
         "import sys\n"
         "sys.modules['ot'] = None\n"
-        "from strategies.gromov_wasserstein.pair import gromov_wasserstein\n"
+        "from trellis.strategies.gromov_wasserstein.pair import gromov_wasserstein\n"
         "try:\n"
         "    gromov_wasserstein([[0, 1], [1, 0]], [[0, 2], [2, 0]], [0.2, 0.8])\n"
         "except ImportError as error:\n"
@@ -338,7 +338,7 @@ def test_the_solver_alone_is_pot_s_and_leaves_pot_whole():
     code = """
 import sys
 import numpy as np
-from strategies.gromov_wasserstein.simplex import transport
+from trellis.strategies.gromov_wasserstein.simplex import transport
 rng = np.random.default_rng(0)
 p, costs = np.full(5, 0.2), rng.random((5, 5))
 plan = transport(p, p, costs)

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
-from strategies.core.checkpoint import CheckpointError
-from strategies.gromov_wasserstein import pairwise as gw_pairwise
-from strategies.gromov_wasserstein import pool as gw_pool
-from strategies.gromov_wasserstein.pair import (
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import dataset
+from trellis.strategies.core.checkpoint import CheckpointError
+from trellis.strategies.gromov_wasserstein import pairwise as gw_pairwise
+from trellis.strategies.gromov_wasserstein import pool as gw_pool
+from trellis.strategies.gromov_wasserstein.pair import (
     fused_gromov_wasserstein,
     gromov_wasserstein,
     wasserstein,
 )
-from strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
 
 ot = pytest.importorskip("ot")
 
@@ -188,7 +188,7 @@ _SCRIPT = """
 import sys
 import numpy as np
 from pathlib import Path
-from strategies.gromov_wasserstein import pairwise as gw_pairwise
+from trellis.strategies.gromov_wasserstein import pairwise as gw_pairwise
 from scipy.spatial.distance import cdist
 
 def report(done, total):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps import run
-from apps.common.threads import one_blas_thread
 from tests.apps.joint_precision.federations import correlations
 from tests.strategies.joint_precision.federations import PENALTIES, SMALL, STUDY, TIGHT
+from trellis.apps import run
+from trellis.apps.common.threads import one_blas_thread
 
 
 @pytest.fixture(autouse=True)

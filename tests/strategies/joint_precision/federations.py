@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from flwr.app import MetricRecord, RecordDict
 
-from apps.joint_precision.solver import solve_joint
-from strategies.core import wire
-from strategies.core.base import Client, RoundPlan
-from strategies.joint_precision.strategy import JointPrecision, PrecisionTask
+from trellis.apps.joint_precision.solver import solve_joint
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client, RoundPlan
+from trellis.strategies.joint_precision.strategy import JointPrecision, PrecisionTask
 
 STUDY = "joint-precision"
 FEW = {"variables": 12, "blocks": 2, "samples": "60,80,100,80", "clients": 4, "lambda1": 0.15}

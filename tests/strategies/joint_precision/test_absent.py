@@ -5,10 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps import run
-from apps.joint_precision.solver import solve_joint
-from sim.faults import Drop, Late, Raise
-from strategies.core.base import StudyError
 from tests.strategies.joint_precision.federations import (
     BOTH,
     COUNTS,
@@ -18,6 +14,10 @@ from tests.strategies.joint_precision.federations import (
     assert_close,
     without,
 )
+from trellis.apps import run
+from trellis.apps.joint_precision.solver import solve_joint
+from trellis.sim.faults import Drop, Late, Raise
+from trellis.strategies.core.base import StudyError
 
 
 @BOTH

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.path import pair_index
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.path import pair_index
 
 
 def block_matrix(labels, rng):

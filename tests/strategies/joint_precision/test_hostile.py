@@ -6,11 +6,6 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
-from apps import run
-from sim import faults
-from sim.faults import Nonsense
-from strategies.core import wire
-from strategies.core.base import BadReply
 from tests.strategies.joint_precision.federations import (
     GOOD,
     SMALL,
@@ -21,6 +16,11 @@ from tests.strategies.joint_precision.federations import (
     step,
     strategy,
 )
+from trellis.apps import run
+from trellis.sim import faults
+from trellis.sim.faults import Nonsense
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import BadReply
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message
 from flwr.clientapp import ClientApp
 
-from apps import run
-from apps.joint_precision.problem import LocalProblem
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.core.base import Client, RoundPlan
-from strategies.joint_precision.messages import read_step_order, screening_reply
-from strategies.joint_precision.strategy import JointPrecision, PrecisionTask
 from tests.strategies.joint_precision.federations import GOOD, SMALL, STUDY, step, strategy
+from trellis.apps import run
+from trellis.apps.joint_precision.problem import LocalProblem
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import Client, RoundPlan
+from trellis.strategies.joint_precision.messages import read_step_order, screening_reply
+from trellis.strategies.joint_precision.strategy import JointPrecision, PrecisionTask
 
 
 def test_what_is_sent_is_what_the_client_reads():

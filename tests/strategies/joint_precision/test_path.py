@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strategies.core.enrolment import Client, StudyError
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.path import (
+from trellis.strategies.core.enrolment import Client, StudyError
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.path import (
     PathProgress,
     PathSolution,
     extended_bic,

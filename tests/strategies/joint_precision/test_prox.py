@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from strategies.joint_precision.prox import (
+from trellis.strategies.joint_precision.prox import (
     PENALTIES,
     connected,
     fused_prox,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps import run
-from apps.joint_precision.problem import LocalProblem, step_of
-from sim.faults import Drop
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.prox import PENALTIES
-from strategies.joint_precision.rehearsal import Rehearsal
-from strategies.joint_precision.splitting import Splitting
 from tests.strategies.joint_precision.federations import BOTH, FEW, STUDY, without
+from trellis.apps import run
+from trellis.apps.joint_precision.problem import LocalProblem, step_of
+from trellis.sim.faults import Drop
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.prox import PENALTIES
+from trellis.strategies.joint_precision.rehearsal import Rehearsal
+from trellis.strategies.joint_precision.splitting import Splitting
 
 
 def test_one_step_tells_the_correlation_matrix():
@@ -86,7 +86,7 @@ def test_a_client_much_heavier_than_the_others_is_screened_by_itself():
 
 @pytest.mark.parametrize("stopped", [1, 2])
 def test_a_run_that_is_resumed_ends_with_the_same_bits(stopped, tmp_path, monkeypatch):
-    from strategies.core.checkpoint import Checkpoint
+    from trellis.strategies.core.checkpoint import Checkpoint
 
     monkeypatch.setattr(Checkpoint, "due", lambda self: True)
     whole = run(STUDY, {**FEW, "path": 3})

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.path import pair_ends, pair_index
-from strategies.joint_precision.prox import PENALTIES
-from strategies.joint_precision.screening import cut_of, joint_blocks
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.path import pair_ends, pair_index
+from trellis.strategies.joint_precision.prox import PENALTIES
+from trellis.strategies.joint_precision.screening import cut_of, joint_blocks
 
 
 @pytest.mark.parametrize("variables", [2, 3, 7, 40])

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from privacy.secagg.errors import BadMessage
-from privacy.servers.identity import Greeting, Identity
-from strategies.network.board import Board, OtherTerms
 from tests.graphs import server_folders
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.privacy.servers.identity import Greeting, Identity
+from trellis.strategies.network.board import Board, OtherTerms
 
 RUN = "a run"
 

@@ -10,15 +10,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import apps
-from sim.grid import LocalGrid, node_ids
-from strategies.core.enrolment import StudyError
-from strategies.network.board import Board
-from strategies.network.bridges import PULSE, Bridges
-from strategies.network.greeting import greet
-from strategies.network.place import Place
-from strategies.topology.graph import topology
 from tests.graphs import server_folders
+from trellis import apps
+from trellis.sim.grid import LocalGrid, node_ids
+from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.network.board import Board
+from trellis.strategies.network.bridges import PULSE, Bridges
+from trellis.strategies.network.greeting import greet
+from trellis.strategies.network.place import Place
+from trellis.strategies.topology.graph import topology
 
 PATH = topology("path", 2)
 MODEL = {"model": np.arange(3.0)}

@@ -9,9 +9,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from privacy.secagg.errors import BadMessage
-from strategies.network.bridges import PULSE
-from strategies.network.letters import Written
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.strategies.network.bridges import PULSE
+from trellis.strategies.network.letters import Written
 
 
 def test_arrays_and_notes_come_back_as_they_were():

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privacy.secagg.errors import BadMessage
-from strategies.network.links import Links
-from strategies.server_graph.exchange import whole_matrix
-from strategies.topology.graph import Topology, topology
-from strategies.topology.weights import combination
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.strategies.network.links import Links
+from trellis.strategies.server_graph.exchange import whole_matrix
+from trellis.strategies.topology.graph import Topology, topology
+from trellis.strategies.topology.weights import combination
 
 
 class Servers:

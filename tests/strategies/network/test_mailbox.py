@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strategies.network.mailbox import Mailbox
-from strategies.topology.graph import topology
+from trellis.strategies.network.mailbox import Mailbox
+from trellis.strategies.topology.graph import topology
 
 PATH = topology("path", 3).adjacency
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from privacy.secagg.errors import BadMessage
-from strategies.network.quiet import Quiet
+from trellis.privacy.secagg.errors import BadMessage
+from trellis.strategies.network.quiet import Quiet
 
 SERVERS = 5
 

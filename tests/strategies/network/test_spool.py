@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from strategies.network.spool import KEPT, NEWEST, NO_LETTER, Found, Spool, digest
+from trellis.strategies.network.spool import KEPT, NEWEST, NO_LETTER, Found, Spool, digest
 
 
 @pytest.fixture
@@ -186,6 +186,8 @@ def test_a_round_is_noted_before_it_is_told_and_a_start_is_later_than_the_one_be
     spool.clear()
     again = Spool(tmp_path, "run")
     assert again.told == 7
-    monkeypatch.setattr("strategies.network.spool.time.time_ns", lambda: 5)  # the clock set back
+    monkeypatch.setattr(
+        "trellis.strategies.network.spool.time.time_ns", lambda: 5
+    )  # the clock set back
     assert again.new_epoch() == first + 1
     assert Spool(tmp_path, "another run").told == 0

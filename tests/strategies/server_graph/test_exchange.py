@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privacy.mechanisms.homomorphic import combined_noise, homomorphic_noise, network_sum
-from privacy.mechanisms.laplace import laplace_noise
-from privacy.mechanisms.noise import fresh_noise
-from privacy.secagg.errors import Refused
-from strategies.server_graph.exchange import Server, neighbours, servers, whole_matrix
-from strategies.server_graph.post import Post
+from trellis.privacy.mechanisms.homomorphic import combined_noise, homomorphic_noise, network_sum
+from trellis.privacy.mechanisms.laplace import laplace_noise
+from trellis.privacy.mechanisms.noise import fresh_noise
+from trellis.privacy.secagg.errors import Refused
+from trellis.strategies.server_graph.exchange import Server, neighbours, servers, whole_matrix
+from trellis.strategies.server_graph.post import Post
 
 SIGMA, SIZE = 0.7, 6
 

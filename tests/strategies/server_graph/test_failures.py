@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.server_graph.failures import NOWHERE, Outage, alive, homes_now, parse_failures
+from trellis.strategies.server_graph.failures import (
+    NOWHERE,
+    Outage,
+    alive,
+    homes_now,
+    parse_failures,
+)
 
 FOREVER = float("inf")
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from strategies.core import wire
-from strategies.core.base import BadReply, Client, RoundPlan, StudyError
-from strategies.server_graph.exchange import servers
-from strategies.server_graph.failures import parse_failures
-from strategies.server_graph.strategy import ServerGraph, ServerPlan
-from strategies.topology.graph import Topology, topology
+from trellis.strategies.core import wire
+from trellis.strategies.core.base import BadReply, Client, RoundPlan, StudyError
+from trellis.strategies.server_graph.exchange import servers
+from trellis.strategies.server_graph.failures import parse_failures
+from trellis.strategies.server_graph.strategy import ServerGraph, ServerPlan
+from trellis.strategies.topology.graph import Topology, topology
 
 SIZE = 3
 

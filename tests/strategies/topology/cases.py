@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 
-from strategies.topology.graph import Topology
+from trellis.strategies.topology.graph import Topology
 
 FIXED = ["ring", "path", "star", "complete", "grid"]
 RANDOM = ["erdos-renyi:0.4", "random:4", "small-world:4,0.3"]

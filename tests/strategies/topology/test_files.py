@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from strategies.topology.graph import topology
+from trellis.strategies.topology.graph import topology
 
 from .cases import assert_doubly_stochastic, assert_same
 

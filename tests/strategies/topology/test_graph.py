@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.mechanisms.homomorphic import check_combination_matrix, combined_noise
-from strategies.topology.graph import Topology, topology
+from trellis.privacy.mechanisms.homomorphic import check_combination_matrix, combined_noise
+from trellis.strategies.topology.graph import Topology, topology
 
 from .cases import FIXED, RANDOM, assert_doubly_stochastic, assert_same, graph_of
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.mechanisms.homomorphic import check_combination_matrix
-from strategies.topology import named as topology_graphs
-from strategies.topology.graph import topology
+from trellis.privacy.mechanisms.homomorphic import check_combination_matrix
+from trellis.strategies.topology import named as topology_graphs
+from trellis.strategies.topology.graph import topology
 
 from .cases import FIXED, RANDOM, assert_doubly_stochastic, assert_same, graph_of
 
@@ -191,7 +191,7 @@ def test_a_small_world_that_falls_apart_is_drawn_again_or_refused(monkeypatch):
 def test_no_framework_is_loaded_and_networkx_only_where_it_makes_the_graph(tmp_path):
     nx.write_graphml_xml(nx.path_graph(3), tmp_path / "g.graphml")
     code = (
-        "import sys; from strategies.topology.graph import topology\n"
+        "import sys; from trellis.strategies.topology.graph import topology\n"
         "heavy = {'flwr', 'networkx', 'torch', 'sklearn'}\n"
         f"topology({str(tmp_path / 'g.graphml')!r}); topology('random:3', 8)\n"
         "topology('erdos-renyi:0.5', 8); topology('complete', 1)\n"

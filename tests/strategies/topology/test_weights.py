@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.topology.graph import topology
-from strategies.topology.weights import combination
+from trellis.strategies.topology.graph import topology
+from trellis.strategies.topology.weights import combination
 
 from .cases import assert_doubly_stochastic, assert_same, graph_of
 

@@ -7,7 +7,7 @@ run configs. None is kept in git: what is made from the code cannot be behind it
 
 from __future__ import annotations
 
-import apps
+from trellis import apps
 
 from . import codes, commands, files, keys, python, settings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privacy.device.codes import CODES, REMEDIES
+from trellis.privacy.device.codes import CODES, REMEDIES
 
 from .markdown import code, sentence, table
 

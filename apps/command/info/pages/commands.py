@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from apps.command import command_parser
+from trellis.apps.command import command_parser
 
 from .markdown import code, prose, sentence, table
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from apps.common.files import run_folder
-from apps.common.results import RunResult
+from trellis.apps.common.files import run_folder
+from trellis.apps.common.results import RunResult
 
 from ..described import meanings
 from .markdown import code, prose, sentence, table

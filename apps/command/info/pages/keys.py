@@ -5,13 +5,13 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from apps.command.info.described import typed
-from privacy.device.meanings import INTERNAL, NODE, POLICY, may_be
-from privacy.device.policy_file import EXAMPLE
+from trellis.apps.command.info.described import typed
+from trellis.privacy.device.meanings import INTERNAL, NODE, POLICY, may_be
+from trellis.privacy.device.policy_file import EXAMPLE
 
 from .markdown import code, sentence, table
 
-_PROJECT = Path(__file__).parents[4] / "pyproject.toml"
+_PROJECT = Path(__file__).resolve().parents[4] / "pyproject.toml"
 
 # The keys of a run config beside those of the studies; defaults are in pyproject.toml.
 RUN = {

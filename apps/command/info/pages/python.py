@@ -9,16 +9,16 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from apps.python import PUBLIC, public
+from trellis.apps.python import PUBLIC, public
 
 from .markdown import prose, sentence, table
 
 # What public functions return that has no public name of its own.
 RETURNED = {
-    "compare": "apps.runs.compare:Comparison",
-    "tune": "apps.tuning.outcome:Tuning",
-    "gw_neighbours": "strategies.gromov_wasserstein.pruning.neighbours:Neighbours",
-    "gw_medoids": "strategies.gromov_wasserstein.pruning.medoids:Medoids",
+    "compare": "trellis.apps.runs.compare:Comparison",
+    "tune": "trellis.apps.tuning.outcome:Tuning",
+    "gw_neighbours": "trellis.strategies.gromov_wasserstein.pruning.neighbours:Neighbours",
+    "gw_medoids": "trellis.strategies.gromov_wasserstein.pruning.medoids:Medoids",
 }
 _HEADING = re.compile(r"\n*^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 _LISTS = ("Parameters", "Attributes", "Raises", "Returns", "Yields")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import apps
+from trellis import apps
 
 from ..described import Setting, about, settings
 from .markdown import code, prose, sentence, table

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import apps
+from trellis import apps
 
 # Pages outside docs/ that are always the same.
 _SINGLE = {

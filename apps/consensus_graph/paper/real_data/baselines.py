@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from apps.experiments.making import Making
+from trellis.apps.experiments.making import Making
 
 from ...problem import Matrix
 from ..algorithm import Constants, Course, Noise, exact_rounds, guarded_rounds

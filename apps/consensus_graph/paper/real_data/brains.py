@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import edges
-from apps.experiments.datasets import dataset
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
+from trellis.apps.common.metrics import edges
+from trellis.apps.experiments.datasets import dataset
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
 
 from ...problem import Matrix, Vector, statistic
 from ..algorithm import Constants

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.common.metrics import edges
-from apps.common.seeds import generator
-from apps.experiments.datasets import dataset
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.pages.graphs import networkx_for
-from apps.pages.plots import heat_map, heat_maps
+from trellis.apps.common.metrics import edges
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.datasets import dataset
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.graphs import networkx_for
+from trellis.apps.pages.plots import heat_map, heat_maps
 
 from ...config import ConsensusGraphConfig
 from ...data import Truth

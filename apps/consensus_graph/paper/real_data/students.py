@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.metrics import matthews, relative_error
-from apps.common.seeds import generator
-from apps.experiments.datasets import dataset
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
+from trellis.apps.common.metrics import matthews, relative_error
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.datasets import dataset
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
 
 from ...config import ConsensusGraphConfig
 from ...data import Truth, smooth_signals

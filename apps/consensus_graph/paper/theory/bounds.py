@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding
-from apps.experiments.making import Making
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding
+from trellis.apps.experiments.making import Making
 
 from ...config import ConsensusGraphConfig
 from ...problem import Matrix, Vector, degrees, gradient, node_count

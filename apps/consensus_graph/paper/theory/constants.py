@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
 
 from ...config import ConsensusGraphConfig
 from ...data import synthetic_table, synthetic_truth

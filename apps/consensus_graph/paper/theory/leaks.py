@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from apps.common.node import Node
-from apps.common.tables import Table
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.pages.plots import curves, level
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import Table
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves, level
 
 from ...audit import PAPER_SETTINGS, audit_paper, last_step, neighbours
 from ...config import ConsensusGraphConfig

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from apps.common.seeds import generator
-from apps.experiments.finding import Finding, spread
-from apps.experiments.making import Making
-from apps.pages.plots import curves
+from trellis.apps.common.seeds import generator
+from trellis.apps.experiments.finding import Finding, spread
+from trellis.apps.experiments.making import Making
+from trellis.apps.pages.plots import curves
 
 from ...problem import Matrix, Vector, degrees, objective
 from ...solver import solve

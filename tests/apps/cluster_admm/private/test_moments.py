@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.cluster_admm.private import scales, score
-from apps.cluster_admm.private.moments import (
+from trellis.apps.cluster_admm.private import scales, score
+from trellis.apps.cluster_admm.private.moments import (
     SENSITIVITY,
     Question,
     bounded_rows,
     layout,
     moments,
 )
-from strategies.cluster_admm.releases import unpacked
+from trellis.strategies.cluster_admm.releases import unpacked
 
 LOSSES = ("ridge", "logistic")
 ODD = (0.0, 1.0, -1.0, 1e-300, 1e-160, 1e160, -1e308, math.inf, -math.inf, math.nan, 3.0)

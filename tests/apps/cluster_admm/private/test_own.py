@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from apps.cluster_admm.private.own import _fitted, _left_out, own_model
+from trellis.apps.cluster_admm.private.own import _fitted, _left_out, own_model
 
 
 def data(count, size=6, noise=0.5, seed=0):

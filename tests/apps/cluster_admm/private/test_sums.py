@@ -8,20 +8,20 @@ from functools import partial
 import numpy as np
 import pytest
 
-import apps
-from apps import run
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.data import synthetic_table, synthetic_truth
-from apps.cluster_admm.private.forecast import explained, forecast, signal_to_noise, worth
-from apps.cluster_admm.private.simulate import own_models, summed
-from apps.cluster_admm.problem import nmsd
-from apps.cluster_admm.simulate import client_tables
-from apps.cluster_admm.steps import alone
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from apps.common.settings import ConfigError
-from sim.faults import Raise
-from sim.grid import LocalGrid, run_local
+from trellis import apps
+from trellis.apps import run
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.data import synthetic_table, synthetic_truth
+from trellis.apps.cluster_admm.private.forecast import explained, forecast, signal_to_noise, worth
+from trellis.apps.cluster_admm.private.simulate import own_models, summed
+from trellis.apps.cluster_admm.problem import nmsd
+from trellis.apps.cluster_admm.simulate import client_tables
+from trellis.apps.cluster_admm.steps import alone
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.settings import ConfigError
+from trellis.sim.faults import Raise
+from trellis.sim.grid import LocalGrid, run_local
 
 STUDY = "cluster-admm"
 SOME = {

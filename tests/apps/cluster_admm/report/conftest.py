@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.results import RunResult
-from apps.pages import plots
 from tests.apps.cluster_admm.report.reading import run, undrawn
+from trellis.apps.common.results import RunResult
+from trellis.apps.pages import plots
 
 
 @pytest.fixture

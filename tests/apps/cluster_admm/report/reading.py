@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
-import apps
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.data import synthetic_truth
-from apps.cluster_admm.report import clusters as report_clusters
-from apps.cluster_admm.report import page as report
-from apps.cluster_admm.report import privacy as report_privacy
-from apps.cluster_admm.report.outcome import Outcome
-from apps.common.recording import wording
-from apps.common.results import RunResult
-from apps.common.servers import build_topology
-from apps.pages.report import Table, write_report
+from trellis import apps
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.data import synthetic_truth
+from trellis.apps.cluster_admm.report import clusters as report_clusters
+from trellis.apps.cluster_admm.report import page as report
+from trellis.apps.cluster_admm.report import privacy as report_privacy
+from trellis.apps.cluster_admm.report.outcome import Outcome
+from trellis.apps.common.recording import wording
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.servers import build_topology
+from trellis.apps.pages.report import Table, write_report
 
 CLUSTERS, SERVERS = "The clusters' models", "The graph of servers"
 ROUNDS, METHODS = "Learning over the rounds", "The methods side by side"

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apps.cluster_admm.report.outcome import Outcome, distances
 from tests.apps.cluster_admm.report.reading import (
     CLUSTERS,
     ROUNDS,
@@ -19,6 +18,7 @@ from tests.apps.cluster_admm.report.reading import (
     shown,
     table,
 )
+from trellis.apps.cluster_admm.report.outcome import Outcome, distances
 
 
 def test_the_table_of_clusters_has_who_is_where_and_how_copies_differ(pgfl):

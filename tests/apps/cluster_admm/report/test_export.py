@@ -8,8 +8,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from apps.cluster_admm.report import page as report
 from tests.apps.cluster_admm.report.reading import CLUSTERS, changed, table
+from trellis.apps.cluster_admm.report import page as report
 
 
 def test_the_graph_the_models_and_the_clients_are_files(pgfl, tmp_path):

@@ -7,9 +7,6 @@ import csv
 import numpy as np
 import pytest
 
-from apps.cluster_admm.report import page as report
-from apps.cluster_admm.report.compare import Comparison
-from apps.common.results import RunResult
 from tests.apps.cluster_admm.report.reading import (
     CLUSTERS,
     METHODS,
@@ -24,6 +21,9 @@ from tests.apps.cluster_admm.report.reading import (
     table,
     without,
 )
+from trellis.apps.cluster_admm.report import page as report
+from trellis.apps.cluster_admm.report.compare import Comparison
+from trellis.apps.common.results import RunResult
 
 
 def test_a_whole_page_has_all_sections_and_the_same_bytes_twice(pgfl, tmp_path, drawn):

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.data import synthetic_table
-from apps.cluster_admm.report import privacy as report_privacy
-from privacy.accounting.zcdp import zcdp_epsilon
 from tests.apps.cluster_admm.report.reading import PRIVACY, ROUNDS, by_title, page, run, shown
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.data import synthetic_table
+from trellis.apps.cluster_admm.report import privacy as report_privacy
+from trellis.privacy.accounting.zcdp import zcdp_epsilon
 
 
 def test_the_zcdp_over_the_rounds_is_of_the_rounds_a_client_took_part_in(paper):

@@ -7,9 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apps.cluster_admm.config import ClusterAdmmConfig
-from apps.cluster_admm.report import page as report
-from apps.pages import plots
 from tests.apps.cluster_admm.report.reading import (
     METHODS,
     PRIVACY,
@@ -19,6 +16,9 @@ from tests.apps.cluster_admm.report.reading import (
     table,
     undrawn,
 )
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
+from trellis.apps.cluster_admm.report import page as report
+from trellis.apps.pages import plots
 
 
 def test_a_tau_that_falls_is_drawn_and_a_constant_one_is_not(pgfl, paper):

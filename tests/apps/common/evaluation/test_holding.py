@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.evaluation.holding import held_out_rows, split
-from apps.common.node import Node
-from apps.common.tables import DataError, Table
+from trellis.apps.common.evaluation.holding import held_out_rows, split
+from trellis.apps.common.node import Node
+from trellis.apps.common.tables import DataError, Table
 
 SIMULATED = Node("x", 0, None, None, True)
 

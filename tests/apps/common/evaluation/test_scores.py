@@ -10,7 +10,7 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from sklearn.metrics import r2_score, roc_auc_score
 
-from apps.common.evaluation.measures import (
+from trellis.apps.common.evaluation.measures import (
     ACCURACY,
     ALONE,
     AUC,
@@ -23,7 +23,7 @@ from apps.common.evaluation.measures import (
     area_under_curve,
     model_scores,
 )
-from apps.common.evaluation.scores import (
+from trellis.apps.common.evaluation.scores import (
     better_than_alone,
     gather,
     judged,
@@ -31,10 +31,10 @@ from apps.common.evaluation.scores import (
     scores_csv,
     tables_of,
 )
-from apps.common.results import RunResult
-from strategies.core import wire
-from strategies.core.closing.evaluation import read_scores, score_records
-from strategies.core.wire import BadReply
+from trellis.apps.common.results import RunResult
+from trellis.strategies.core import wire
+from trellis.strategies.core.closing.evaluation import read_scores, score_records
+from trellis.strategies.core.wire import BadReply
 
 
 def test_the_area_under_the_curve_is_scikit_learn_s():

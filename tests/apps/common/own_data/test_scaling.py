@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.own_data import units
-from apps.common.own_data.scaling import (
+from trellis.apps.common.own_data import units
+from trellis.apps.common.own_data.scaling import (
     Scaling,
     parsed_scales,
     public_scaling,
     scales_by_value,
 )
-from apps.common.settings import ConfigError
-from apps.server_graph.config import ServerGraphConfig
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.server_graph.config import ServerGraphConfig
 
 RNG = np.random.default_rng(0)
 # Units from 1e-9 to 1e9, one column far from zero, one of both signs.

@@ -11,13 +11,13 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from apps.command import main
-from apps.common.private.files import edges_of, graphml
-from apps.common.private.personal import Personal, personal
-from privacy.device import log
-from sim.grid import LocalGrid
-from strategies.core import wire
-from strategies.core.exchange import exchange
+from trellis.apps.command import main
+from trellis.apps.common.private.files import edges_of, graphml
+from trellis.apps.common.private.personal import Personal, personal
+from trellis.privacy.device import log
+from trellis.sim.grid import LocalGrid
+from trellis.strategies.core import wire
+from trellis.strategies.core.exchange import exchange
 
 NAMES = ["a & b", "<c>", "d", "e\x00"]
 GRAPH = np.array([0.5, 0.0, -0.25, 1.0, 0.0, 1e-9])

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apps.common.runner import run
-from apps.consensus_graph.config import ConsensusGraphConfig
-from apps.consensus_graph.paper.algorithm import (
+from trellis.apps.common.runner import run
+from trellis.apps.consensus_graph.config import ConsensusGraphConfig
+from trellis.apps.consensus_graph.paper.algorithm import (
     MOMENTUM,
     Constants,
     exact_rounds,
@@ -17,8 +17,8 @@ from apps.consensus_graph.paper.algorithm import (
     plain_rounds,
     statistics_of,
 )
-from apps.consensus_graph.paper.noise import CLIP, printed_noise
-from apps.consensus_graph.problem import gradient
+from trellis.apps.consensus_graph.paper.noise import CLIP, printed_noise
+from trellis.apps.consensus_graph.problem import gradient
 
 STUDY = "consensus-graph"
 KNOWN = Constants(alpha=2.0, beta=0.05, rho=1.0, lambda_=0.3, step=0.01, local_steps=4, rounds=3)

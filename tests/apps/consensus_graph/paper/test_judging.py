@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.consensus_graph.paper.convergence import settled_from
-from apps.consensus_graph.paper.judging import holds, ordered, outcome
-from apps.consensus_graph.paper.weights import rank_correlations, related_graphs
+from trellis.apps.consensus_graph.paper.convergence import settled_from
+from trellis.apps.consensus_graph.paper.judging import holds, ordered, outcome
+from trellis.apps.consensus_graph.paper.weights import rank_correlations, related_graphs
 
 NOISE = np.array([-0.1, 0.1, -0.1, 0.1])
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.consensus_graph.paper.algorithm import Constants
-from apps.consensus_graph.paper.theory.bounds import smoothness, steepest
-from apps.consensus_graph.problem import gradient
 from tests.apps.experiments.making import make
+from trellis.apps.consensus_graph.paper.algorithm import Constants
+from trellis.apps.consensus_graph.paper.theory.bounds import smoothness, steepest
+from trellis.apps.consensus_graph.problem import gradient
 
 STUDY = "consensus-graph"
 KNOWN = Constants(alpha=2.0, beta=0.05, rho=1.0, lambda_=0.3, step=0.01, local_steps=1, rounds=1)

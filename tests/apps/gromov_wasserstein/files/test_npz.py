@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.common.tables import DataError
-from apps.gromov_wasserstein.files.npz import read_graphs, write_graphs
-from apps.gromov_wasserstein.graphs import Graph, undirected
+from trellis.apps.common.tables import DataError
+from trellis.apps.gromov_wasserstein.files.npz import read_graphs, write_graphs
+from trellis.apps.gromov_wasserstein.graphs import Graph, undirected
 
 
 def same(a: Graph, b: Graph) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from apps.common.tables import DataError
-from apps.gromov_wasserstein.files.planetoid import read_planetoid
+from trellis.apps.common.tables import DataError
+from trellis.apps.gromov_wasserstein.files.planetoid import read_planetoid
 
 from ..graph_files import planetoid, real
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.tables import DataError
-from apps.gromov_wasserstein.files.tudataset import read_tudataset
+from trellis.apps.common.tables import DataError
+from trellis.apps.gromov_wasserstein.files.tudataset import read_tudataset
 
 from ..graph_files import TINY, real, tiny
 

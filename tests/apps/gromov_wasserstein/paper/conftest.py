@@ -6,8 +6,8 @@ import pytest
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     """Do all jobs in this process, where what is replaced for a test is replaced; few clients."""
-    from apps.experiments.making import Making
-    from apps.gromov_wasserstein.paper import model
+    from trellis.apps.experiments.making import Making
+    from trellis.apps.gromov_wasserstein.paper import model
 
     few = {name: {**settings, "clients": 3} for name, settings in model.MODELS.items()}
     monkeypatch.setattr(model, "MODELS", few)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.graphs import Graph, k_hop, labels_of, undirected
-from apps.gromov_wasserstein.paper.scores import Embedded
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.graphs import Graph, k_hop, labels_of, undirected
+from trellis.apps.gromov_wasserstein.paper.scores import Embedded
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
 
 FAST = GromovWassersteinConfig(rounds=2, local_epochs=1, clients=3)
 

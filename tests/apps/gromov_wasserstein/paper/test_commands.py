@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("torch_geometric")
 pytest.importorskip("ot")
 
-from apps.common.tables import DataError
-from apps.experiments.figures import figures, untested
-from apps.gromov_wasserstein import paper
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
 from tests.apps.experiments.making import make
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.figures import figures, untested
+from trellis.apps.gromov_wasserstein import paper
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
 
 STUDY = "gromov-wasserstein"
 OURS = {"privacy-utility", "private", "break-even"}

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("torch_geometric")
 pytest.importorskip("ot")
 
-from apps.gromov_wasserstein.paper import epsilon as paper_epsilon
-from apps.gromov_wasserstein.paper import metric as paper_metric
-from apps.gromov_wasserstein.paper import model as paper_model
-from apps.gromov_wasserstein.paper.scores import Embedded, node_budget
 from tests.apps.experiments.making import make
+from trellis.apps.gromov_wasserstein.paper import epsilon as paper_epsilon
+from trellis.apps.gromov_wasserstein.paper import metric as paper_metric
+from trellis.apps.gromov_wasserstein.paper import model as paper_model
+from trellis.apps.gromov_wasserstein.paper.scores import Embedded, node_budget
 
 from .samples import citations, drawn, read, rows_that_differ, two_classes
 

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("ot")
 
-from apps.gromov_wasserstein.paper import statistics, theorem
-from apps.gromov_wasserstein.paper.theory import four_fold, koopmans_beckmann
-from privacy.mechanisms.multibit import MultiBit, encode, log_probability, rectify
 from tests.apps.datasets import needs
 from tests.apps.experiments.making import make
+from trellis.apps.gromov_wasserstein.paper import statistics, theorem
+from trellis.apps.gromov_wasserstein.paper.theory import four_fold, koopmans_beckmann
+from trellis.privacy.mechanisms.multibit import MultiBit, encode, log_probability, rectify
 
 from .samples import read
 
@@ -104,7 +104,7 @@ def test_of_table_3_only_the_features_of_proteins_differ(tmp_path, console):
 
 @needs("PubMed")
 def test_subgraphs_are_counted_as_they_are_cut():
-    from apps.gromov_wasserstein.paper.model import neighbourhoods
+    from trellis.apps.gromov_wasserstein.paper.model import neighbourhoods
 
     for hops in (1, 2):
         counted = statistics.subgraph_sizes(("PubMed", hops, 0))["training nodes"]

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("torch_geometric")
 pytest.importorskip("ot")
 
-from apps.gromov_wasserstein.graphs import labels_of
-from apps.gromov_wasserstein.paper import model as paper_model
 from tests.apps.datasets import needs
+from trellis.apps.gromov_wasserstein.graphs import labels_of
+from trellis.apps.gromov_wasserstein.paper import model as paper_model
 
 from .samples import FAST, two_classes
 

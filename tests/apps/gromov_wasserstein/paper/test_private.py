@@ -10,11 +10,16 @@ import pytest
 pytest.importorskip("torch_geometric")
 pytest.importorskip("ot")
 
-from apps.gromov_wasserstein.paper import break_even, private
-from apps.gromov_wasserstein.paper.break_even import BreakEvenJob
-from apps.gromov_wasserstein.paper.private import Case, PrivateJob, private_cases, private_job
-from apps.gromov_wasserstein.synthetic import synthetic_graphs
 from tests.apps.experiments.making import make
+from trellis.apps.gromov_wasserstein.paper import break_even, private
+from trellis.apps.gromov_wasserstein.paper.break_even import BreakEvenJob
+from trellis.apps.gromov_wasserstein.paper.private import (
+    Case,
+    PrivateJob,
+    private_cases,
+    private_job,
+)
+from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
 
 
 def test_trained_lines_have_half_of_epsilon_for_their_bits():

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("torch_geometric")
 pytest.importorskip("ot")
 
-from apps.gromov_wasserstein.paper import model as paper_model
-from apps.gromov_wasserstein.paper import table as paper_table
-from apps.gromov_wasserstein.paper.scores import (
+from tests.apps.experiments.making import make
+from trellis.apps.gromov_wasserstein.paper import model as paper_model
+from trellis.apps.gromov_wasserstein.paper import table as paper_table
+from trellis.apps.gromov_wasserstein.paper.scores import (
     DEFAULT,
     NONE,
     Embedded,
@@ -21,9 +22,14 @@ from apps.gromov_wasserstein.paper.scores import (
     node_budget,
     released,
 )
-from apps.gromov_wasserstein.paper.table_verdicts import LINES, PAPER, PRIVATE, Line, verdicts
-from apps.gromov_wasserstein.release import code_of
-from tests.apps.experiments.making import make
+from trellis.apps.gromov_wasserstein.paper.table_verdicts import (
+    LINES,
+    PAPER,
+    PRIVATE,
+    Line,
+    verdicts,
+)
+from trellis.apps.gromov_wasserstein.release import code_of
 
 from .samples import read, rows_that_differ, two_classes
 

@@ -8,12 +8,12 @@ import pytest
 pytest.importorskip("torch_geometric")
 pytest.importorskip("ot")
 
-from apps.gromov_wasserstein.graphs import Graph, undirected
-from apps.gromov_wasserstein.paper import five as paper_five
-from apps.gromov_wasserstein.paper import model as paper_model
-from apps.gromov_wasserstein.paper import removals as paper_removals
-from strategies.gromov_wasserstein.pair import gromov_wasserstein
 from tests.apps.experiments.making import make
+from trellis.apps.gromov_wasserstein.graphs import Graph, undirected
+from trellis.apps.gromov_wasserstein.paper import five as paper_five
+from trellis.apps.gromov_wasserstein.paper import model as paper_model
+from trellis.apps.gromov_wasserstein.paper import removals as paper_removals
+from trellis.strategies.gromov_wasserstein.pair import gromov_wasserstein
 
 from .samples import citations, drawn, read, two_classes
 
@@ -44,8 +44,8 @@ class Clusters:
     hops = 1
 
     def __init__(self, *, tight=0.5, labels=0.1, ari=0.0, agreement=(0.1, 0.9), control=0.1):
-        from apps.gromov_wasserstein.paper.clusters import OWN_ROW
-        from apps.gromov_wasserstein.paper.scores import DEFAULT, node_budget
+        from trellis.apps.gromov_wasserstein.paper.clusters import OWN_ROW
+        from trellis.apps.gromov_wasserstein.paper.scores import DEFAULT, node_budget
 
         seeds = 1e-4 * np.arange(3)
         self.tight, self.tight_labels = tight + seeds, labels + seeds
@@ -56,7 +56,7 @@ class Clusters:
 
 
 def test_the_verdicts_on_clusters_follow_from_the_numbers():
-    from apps.gromov_wasserstein.paper.clusters import _better, _large, _small
+    from trellis.apps.gromov_wasserstein.paper.clusters import _better, _large, _small
 
     assert _better("c", [Clusters(ari=0.4)], 3).verdict == "reproduced"
     assert _better("c", [Clusters()], 3).verdict == "partly"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from markupsafe import Markup
 
-from apps.pages import plots
+from trellis.apps.pages import plots
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.report import distances as report_distances
-from apps.gromov_wasserstein.report import learning as report_learning
-from apps.gromov_wasserstein.report import page as report
-from apps.gromov_wasserstein.report import privacy as report_privacy
-from apps.gromov_wasserstein.report.outcome import Outcome
-from apps.gromov_wasserstein.report.words import WORDING
-from apps.pages.report import Table, write_report
+from trellis.apps.common.results import RunResult
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.report import distances as report_distances
+from trellis.apps.gromov_wasserstein.report import learning as report_learning
+from trellis.apps.gromov_wasserstein.report import page as report
+from trellis.apps.gromov_wasserstein.report import privacy as report_privacy
+from trellis.apps.gromov_wasserstein.report.outcome import Outcome
+from trellis.apps.gromov_wasserstein.report.words import WORDING
+from trellis.apps.pages.report import Table, write_report
 
 DISTANCES, PICTURE = "The distances between graphs", "The graphs in a picture"
 LEARNING, TRAINING = "What can be learned from the distances", "Training the shared model"

@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from apps.gromov_wasserstein.report import distances as report_distances
-from apps.gromov_wasserstein.report import page as report
-from apps.gromov_wasserstein.report.pictures import block_means, class_styles, clustered_order
+from trellis.apps.gromov_wasserstein.report import distances as report_distances
+from trellis.apps.gromov_wasserstein.report import page as report
+from trellis.apps.gromov_wasserstein.report.pictures import (
+    block_means,
+    class_styles,
+    clustered_order,
+)
 
 from .runs import DISTANCES, LABEL, OWNER, PICTURE, SIZE, changed, page, run, shown, table, without
 

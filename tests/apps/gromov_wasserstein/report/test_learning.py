@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apps.gromov_wasserstein.report import learning as report_learning
-from apps.gromov_wasserstein.report import page as report
-from apps.gromov_wasserstein.report.learning import CHANCE, CONSTANT, MAJORITY, SIZES, Score
+from trellis.apps.gromov_wasserstein.report import learning as report_learning
+from trellis.apps.gromov_wasserstein.report import page as report
+from trellis.apps.gromov_wasserstein.report.learning import CHANCE, CONSTANT, MAJORITY, SIZES, Score
 
 from .runs import LABEL, LEARNING, PICTURE, TRAINING, changed, run, shown, table, told
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apps.common.results import RunResult
-from apps.gromov_wasserstein.report import page as report
-from apps.gromov_wasserstein.report.outcome import Outcome
-from apps.gromov_wasserstein.report.words import WORDING
+from trellis.apps.common.results import RunResult
+from trellis.apps.gromov_wasserstein.report import page as report
+from trellis.apps.gromov_wasserstein.report.outcome import Outcome
+from trellis.apps.gromov_wasserstein.report.words import WORDING
 
 from .runs import (
     DISTANCES,

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from apps.gromov_wasserstein.config import GromovWassersteinConfig
-from apps.gromov_wasserstein.release import STATEMENTS, encode_rows, spent
-from apps.gromov_wasserstein.report import privacy as report_privacy
+from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
+from trellis.apps.gromov_wasserstein.release import STATEMENTS, encode_rows, spent
+from trellis.apps.gromov_wasserstein.report import privacy as report_privacy
 
 from .runs import PRIVACY, SIZE, H, run, shown, table
 

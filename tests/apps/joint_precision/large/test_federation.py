@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import trellis
-from apps import run
-from apps.joint_precision import config as config_module
-from apps.joint_precision import server_app
-from apps.joint_precision.config import STREAM_FROM, JointPrecisionConfig
-from strategies.joint_precision.blocks import Blocks
+from trellis.apps import run
+from trellis.apps.joint_precision import config as config_module
+from trellis.apps.joint_precision import server_app
+from trellis.apps.joint_precision.config import STREAM_FROM, JointPrecisionConfig
+from trellis.strategies.joint_precision.blocks import Blocks
 
 SETTINGS = {
     "variables": 60,

@@ -11,9 +11,9 @@ import pytest
 _MEASURED = """
 import json, resource, sys
 import numpy as np
-from apps.joint_precision.large.stream import large_entries
-from apps.joint_precision.problem import LocalProblem
-from strategies.joint_precision.blocks import Blocks
+from trellis.apps.joint_precision.large.stream import large_entries
+from trellis.apps.joint_precision.problem import LocalProblem
+from trellis.strategies.joint_precision.blocks import Blocks
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -3,16 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.joint_precision.correlation import correlation, to_positive_semidefinite
-from apps.joint_precision.large.solve import (
+from trellis.apps.joint_precision.correlation import correlation, to_positive_semidefinite
+from trellis.apps.joint_precision.large.solve import (
     BlockTooLarge,
     block_correlations,
     refuse_too_large,
     solve_tables,
 )
-from apps.joint_precision.solver import screened_blocks, solve_joint
-from strategies.joint_precision.blocks import Blocks
-from strategies.joint_precision.prox import PENALTIES
+from trellis.apps.joint_precision.solver import screened_blocks, solve_joint
+from trellis.strategies.joint_precision.blocks import Blocks
+from trellis.strategies.joint_precision.prox import PENALTIES
 
 SAMPLES = (120, 80, 100)
 WEIGHTS = np.array(SAMPLES) / 100.0

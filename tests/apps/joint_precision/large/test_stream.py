@@ -5,11 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.joint_precision.correlation import correlation
-from apps.joint_precision.counting import count_pairs, untied_pairs
-from apps.joint_precision.kendall import kendall
-from apps.joint_precision.large import bits, stream
-from apps.joint_precision.large.stream import TooManyEntries, correlation_tiles, large_entries
+from trellis.apps.joint_precision.correlation import correlation
+from trellis.apps.joint_precision.counting import count_pairs, untied_pairs
+from trellis.apps.joint_precision.kendall import kendall
+from trellis.apps.joint_precision.large import bits, stream
+from trellis.apps.joint_precision.large.stream import (
+    TooManyEntries,
+    correlation_tiles,
+    large_entries,
+)
 
 KINDS = ("kendall", "spearman", "pearson")
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from apps.joint_precision.kendall import kendall
-from apps.joint_precision.private import concordance as module
-from apps.joint_precision.private.concordance import (
+from trellis.apps.joint_precision.kendall import kendall
+from trellis.apps.joint_precision.private import concordance as module
+from trellis.apps.joint_precision.private.concordance import (
     CUT,
     MOST_PARTNERS,
     concordance,

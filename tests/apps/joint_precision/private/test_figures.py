@@ -7,8 +7,8 @@ import csv
 import joblib
 import pytest
 
-from apps.experiments.figures import figure_names
 from tests.apps.experiments.making import make
+from trellis.apps.experiments.figures import figure_names
 
 STUDY = "joint-precision"
 SMALL = {"variables": 54, "scored": 3, "points": 5, "samples": 150}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.common.metrics import matthews
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.data import synthetic_table, synthetic_truth
-from apps.joint_precision.private.consensus import consensus, rule, sampling_error
-from apps.joint_precision.private.federation import private_consensus, summed
-from apps.joint_precision.private.own import (
+from tests.apps.joint_precision.federations import correlations
+from trellis.apps.common.metrics import matthews
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.data import synthetic_table, synthetic_truth
+from trellis.apps.joint_precision.private.consensus import consensus, rule, sampling_error
+from trellis.apps.joint_precision.private.federation import private_consensus, summed
+from trellis.apps.joint_precision.private.own import (
     ALONE,
     own_precision,
     pair_weights,
@@ -18,9 +19,8 @@ from apps.joint_precision.private.own import (
     reference_correlation,
     trusts_of,
 )
-from apps.joint_precision.problem import partial_correlations
-from apps.joint_precision.solver import solve_path, solve_weighted_path
-from tests.apps.joint_precision.federations import correlations
+from trellis.apps.joint_precision.problem import partial_correlations
+from trellis.apps.joint_precision.solver import solve_path, solve_weighted_path
 
 CONFIG = JointPrecisionConfig(variables=18, blocks=3, samples="120", clients=30)
 UPPER = np.triu_indices(18, 1)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import apps
-from apps import run
-from apps.common.results import RunResult
-from apps.common.runner import make_run_config
-from apps.common.settings import ConfigError
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.private.federation import summed
-from sim.grid import run_local
 from tests.apps.joint_precision.overhearing import STUDY, ask_client, overheard
+from trellis import apps
+from trellis.apps import run
+from trellis.apps.common.results import RunResult
+from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.settings import ConfigError
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.private.federation import summed
+from trellis.sim.grid import run_local
 
 SUMMED = {
     "variables": 9, "blocks": 3, "samples": "40,50,40,50,40,50", "clients": 6, "privacy": "sound",
@@ -86,8 +86,8 @@ def test_the_report_says_what_is_private_and_what_was_gathered(tmp_path):
 
 def test_the_sum_is_that_of_the_message_free_functions():
     """With next to no noise, tau is what the functions give on the same tables."""
-    from apps.joint_precision.data import synthetic_table
-    from apps.joint_precision.private.consensus import consensus
+    from trellis.apps.joint_precision.data import synthetic_table
+    from trellis.apps.joint_precision.private.consensus import consensus
 
     result = run(STUDY, {**SUMMED, "epsilon": 1e9})
     config = JointPrecisionConfig.from_settings({**SUMMED, "epsilon": 1e9})
@@ -204,7 +204,7 @@ def test_one_changed_sample_changes_nothing_but_the_masked_vectors(tmp_path):
 
 
 def test_a_device_that_cannot_make_its_graph_says_the_same(tmp_path, monkeypatch):
-    from apps.joint_precision.private import client
+    from trellis.apps.joint_precision.private import client
 
     def fails(*args, **kwargs):
         raise ValueError("sample 7 is strange")

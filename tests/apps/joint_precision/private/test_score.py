@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.private.forecast import (
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.private.forecast import (
     RATIOS,
     clients_for,
     epsilon_for,
@@ -16,8 +16,8 @@ from apps.joint_precision.private.forecast import (
     noise_of_tau,
     verdict,
 )
-from apps.joint_precision.private.score import SENSITIVITY, pairs_of, right_signs
-from apps.joint_precision.release import forecast
+from trellis.apps.joint_precision.private.score import SENSITIVITY, pairs_of, right_signs
+from trellis.apps.joint_precision.release import forecast
 
 SHARES = {"delta": 1e-5, "dropout": 0.1, "colluding": 0.1}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from apps.joint_precision.report import clients as report_clients
-from apps.joint_precision.report import graphs as report_graphs
 from tests.apps.joint_precision.report.results import page
 from tests.apps.pages.pages import leave_out_pictures
+from trellis.apps.joint_precision.report import clients as report_clients
+from trellis.apps.joint_precision.report import graphs as report_graphs
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from apps.common.results import RunResult
-from apps.joint_precision.report.page import sections
-from apps.joint_precision.report.words import WORDING
-from apps.pages.report import write_report
-from apps.pages.wording import number
 from tests.apps.pages.pages import Page
+from trellis.apps.common.results import RunResult
+from trellis.apps.joint_precision.report.page import sections
+from trellis.apps.joint_precision.report.words import WORDING
+from trellis.apps.pages.report import write_report
+from trellis.apps.pages.wording import number
 
 
 def symmetric(rng, clients, p, density):

@@ -8,9 +8,9 @@ import networkx
 import numpy as np
 import pytest
 
-from apps.joint_precision.report import export
-from apps.joint_precision.report.page import export_graphs
 from tests.apps.joint_precision.report.results import run, support
+from trellis.apps.joint_precision.report import export
+from trellis.apps.joint_precision.report.page import export_graphs
 
 
 def test_graphs_are_written_as_files(tmp_path):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import jaccard_score, matthews_corrcoef
 
-from apps.joint_precision.report.page import export_graphs
-from apps.pages.wording import number
 from tests.apps.joint_precision.report.results import page, partials, row, run, support, symmetric
+from trellis.apps.joint_precision.report.page import export_graphs
+from trellis.apps.pages.wording import number
 
 
 def test_the_numbers_of_the_comparison_are_those_of_the_matrices(tmp_path):

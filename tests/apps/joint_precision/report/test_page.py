@@ -7,14 +7,14 @@ import csv
 import numpy as np
 import pytest
 
-import apps
-from apps import command
-from apps.common import runner
-from apps.joint_precision.config import JointPrecisionConfig
-from apps.joint_precision.release import statement
-from apps.joint_precision.report.page import export_graphs
 from tests.apps.joint_precision.report.results import configured, page, partials, row, run, support
 from tests.apps.pages.pages import Page
+from trellis import apps
+from trellis.apps import command
+from trellis.apps.common import runner
+from trellis.apps.joint_precision.config import JointPrecisionConfig
+from trellis.apps.joint_precision.release import statement
+from trellis.apps.joint_precision.report.page import export_graphs
 
 METHODS = ("group", "fused", "glasso", "clime", "pooled")
 EVIL = '<script>alert("1")</script> \'$\\frac{$'

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apps.pages.wording import number
 from tests.apps.joint_precision.report.results import row, run
+from trellis.apps.pages.wording import number
 
 
 def rounds(gaps):

@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
-from strategies.core.history.file import RowFile
-from strategies.core.history.rows import Rows
+from trellis.strategies.core.history.file import RowFile
+from trellis.strategies.core.history.rows import Rows
 
 ROUNDS = [
     {"round": 1.0, "change": 0.1 + 0.2, "gap": math.nan},

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.spatial.distance import cdist
 
-from privacy.mechanisms.multibit import MultiBit, encode
-from strategies.gromov_wasserstein.pair import couple
-from strategies.gromov_wasserstein.pairwise import pairwise
-from strategies.gromov_wasserstein.pruning.bounds import (
+from trellis.privacy.mechanisms.multibit import MultiBit, encode
+from trellis.strategies.gromov_wasserstein.pair import couple
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.strategies.gromov_wasserstein.pruning.bounds import (
     ROW_CELLS,
     Signatures,
     cell_means,
     row_cells,
     third_bound,
 )
-from strategies.gromov_wasserstein.rows import couple_rows, squared_distances
-from strategies.gromov_wasserstein.space import Space
+from trellis.strategies.gromov_wasserstein.rows import couple_rows, squared_distances
+from trellis.strategies.gromov_wasserstein.space import Space
 
 pytest.importorskip("ot")
 
@@ -167,7 +167,7 @@ def test_the_features_bound_is_exact_for_a_shift():
 
 
 def test_more_eigenvalues_than_are_kept_stay_a_bound(monkeypatch):
-    from strategies.gromov_wasserstein.pruning import bounds
+    from trellis.strategies.gromov_wasserstein.pruning import bounds
 
     x, y = (space(*drawn(k, euclidean=False, most=12)[:2]) for k in (4, 5))
     every = all_bounds(x, y)["spectral"]

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from apps.common.tables import DataError
-from apps.experiments.datasets import dataset
-from strategies.core.checkpoint import CheckpointError
-from strategies.gromov_wasserstein.pairwise import pairwise
-from strategies.gromov_wasserstein.pruning import partial
-from strategies.gromov_wasserstein.pruning.medoids import medoids
-from strategies.gromov_wasserstein.pruning.neighbours import nearest, outliers
-from strategies.gromov_wasserstein.pruning.partial import PartialDistances
+from trellis.apps.common.tables import DataError
+from trellis.apps.experiments.datasets import dataset
+from trellis.strategies.core.checkpoint import CheckpointError
+from trellis.strategies.gromov_wasserstein.pairwise import pairwise
+from trellis.strategies.gromov_wasserstein.pruning import partial
+from trellis.strategies.gromov_wasserstein.pruning.medoids import medoids
+from trellis.strategies.gromov_wasserstein.pruning.neighbours import nearest, outliers
+from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
 pytest.importorskip("ot")
 
@@ -191,7 +191,7 @@ def test_the_same_answers_on_real_graphs(name):
 
 
 def test_processes_change_no_bit(monkeypatch, solved):
-    from strategies.gromov_wasserstein import pairwise as gw_pairwise
+    from trellis.strategies.gromov_wasserstein import pairwise as gw_pairwise
 
     matrices = families(30)
     alone = PartialDistances.of(matrices, workers=1)

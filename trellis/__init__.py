@@ -1,4 +1,4 @@
-"""Trellis from Python: federated graph learning under privacy, on Flower.
+"""Trellis from Python: federated graph learning with differential privacy, on Flower.
 
     import trellis
 
@@ -6,20 +6,21 @@
     result.graph("consensus")
 
 The same as the ``trellis`` command, with the result in hand. ``docs/how-to/python.md`` has every
-name with an example. Nothing heavy is imported before it is needed.
+name with an example. The four parts of the project are `trellis.apps` (the studies),
+`trellis.strategies`, `trellis.privacy` and `trellis.sim`; in the repository they are the folders
+of the same names at its top level. Nothing is imported before it is needed.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from apps import STUDIES
-from apps.python import PUBLIC, public
-
 if TYPE_CHECKING:
-    from apps.python.comparison import compare
-    from apps.python.estimators import JointGraphicalLasso, SmoothGraph
-    from apps.python.functions import (
+    from trellis.apps import STUDIES
+    from trellis.apps.python.comparison import compare
+    from trellis.apps.python.estimators import JointGraphicalLasso, SmoothGraph
+    from trellis.apps.python.functions import (
         gaussian_sigma,
         gw_distances,
         joint_graphical_lasso,
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
         secure_sum,
         smooth_graph,
     )
-    from apps.python.large import sparse_graphical_lasso
-    from apps.python.learned import LearnedGraph
-    from apps.python.near import gw_medoids, gw_neighbours, gw_outliers
-    from apps.python.result import Result, load
-    from apps.python.run import run
-    from apps.python.sample import sample
-    from apps.python.tune import tune
+    from trellis.apps.python.large import sparse_graphical_lasso
+    from trellis.apps.python.learned import LearnedGraph
+    from trellis.apps.python.near import gw_medoids, gw_neighbours, gw_outliers
+    from trellis.apps.python.result import Result, load
+    from trellis.apps.python.run import run
+    from trellis.apps.python.sample import sample
+    from trellis.apps.python.tune import tune
 
     __version__: str
 
@@ -68,8 +69,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         found: Any = version("trellis")
-    elif name in PUBLIC:
-        found = public(name)
+    elif name == "STUDIES":
+        found = import_module("trellis.apps").STUDIES
+    elif name in __all__:
+        found = import_module("trellis.apps.python").public(name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found  # the next time it is simply there
