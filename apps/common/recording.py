@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -39,6 +39,8 @@ from trellis.privacy.accounting.ledger import Ledger
 from trellis.strategies.core.base import Client, RoundPlan, StudyError, StudyStrategy
 from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
 from trellis.strategies.core.robust import Robust
+from trellis.strategies.node_strategy import Sampler
+from trellis.strategies.rounds import Rounds
 
 log = logging.getLogger("trellis.run")
 
@@ -98,9 +100,28 @@ class StudyRun(Generic[Config]):
             log.info("chosen for this data: %s", chosen)
         self.ledger = Ledger(self.config.privacy, self.config.delta)
 
-    def strategy_arguments(self) -> dict[str, Any]:
-        """Return what `StudyStrategy` needs, from the config."""
-        config, seed = self.config, self.seed
+    @property
+    def robust(self) -> Robust:
+        """What the run does against a bad client."""
+        return Robust(self.config.robust, self.config.norm_bound, self.config.trim)
+
+    def sampler(self) -> Sampler | None:
+        """Return who is asked in a round, drawn from the run's seed; None asks everyone."""
+        number, seed = self.config.sample, self.seed
+        if not number:
+            return None
+
+        def draw(server_round: int, nodes: Sequence[int]) -> Sequence[int]:
+            if number >= len(nodes):
+                return nodes
+            rng = generator(seed, "sampling", 0, server_round)
+            return [nodes[i] for i in rng.choice(len(nodes), number, replace=False)]
+
+        return draw
+
+    def round_arguments(self) -> dict[str, Any]:
+        """Return what `Rounds` needs, from the config."""
+        config = self.config
         checkpoint = None
         if self.folder is not None:
             fixed = self._fixed()
@@ -120,10 +141,17 @@ class StudyRun(Generic[Config]):
                 scores=_who_scores(config),
             ),
             "ledger": self.ledger,
-            "sampler": lambda server_round: generator(seed, "sampling", 0, server_round),
             "checkpoint": checkpoint,
             "on_round": lambda row: publish(config.study, config.rounds, row),
-            "robust": Robust(config.robust, config.norm_bound, config.trim),
+        }
+
+    def strategy_arguments(self) -> dict[str, Any]:
+        """Return what `StudyStrategy` needs, from the config."""
+        seed = self.seed
+        return {
+            **self.round_arguments(),
+            "sampler": lambda server_round: generator(seed, "sampling", 0, server_round),
+            "robust": self.robust,
         }
 
     def _fixed(self) -> dict[str, Any]:
@@ -135,7 +163,7 @@ class StudyRun(Generic[Config]):
         return fixed | {"study": config.study, "seed": self.seed, "data": self.data}
 
     @contextmanager
-    def recording(self, strategy: StudyStrategy[Any]) -> Iterator[None]:
+    def recording(self, strategy: StudyStrategy[Any] | Rounds) -> Iterator[None]:
         """Write ``run.json`` at the start, and the truth about the end whatever it is.
 
         One run at a time: another in the same folder is refused, and leaves everything as it is. So
@@ -151,7 +179,7 @@ class StudyRun(Generic[Config]):
                 yield from self._recorded(strategy)
             stack.pop_all()  # locked until the report is written, too
 
-    def _look_at(self, folder: Path, strategy: StudyStrategy[Any]) -> None:
+    def _look_at(self, folder: Path, strategy: StudyStrategy[Any] | Rounds) -> None:
         """Refuse what the folder itself speaks against, before anything in it is touched."""
         if is_held(folder):
             return  # which refuses this run anyway, and what is being written cannot be judged
@@ -165,7 +193,7 @@ class StudyRun(Generic[Config]):
         else:
             refuse_to_resume(folder, self._fixed())
 
-    def _begin(self, folder: Path, strategy: StudyStrategy[Any]) -> None:
+    def _begin(self, folder: Path, strategy: StudyStrategy[Any] | Rounds) -> None:
         if self.resume:
             kept = strategy.checkpoint is not None and strategy.checkpoint.is_there()
             self._seconds_before, chosen = gone_before(folder)
@@ -186,7 +214,7 @@ class StudyRun(Generic[Config]):
         clear(folder)
         self.result.save(folder)
 
-    def _recorded(self, strategy: StudyStrategy[Any]) -> Iterator[None]:
+    def _recorded(self, strategy: StudyStrategy[Any] | Rounds) -> Iterator[None]:
         began = time.monotonic()
         try:
             yield
@@ -205,7 +233,7 @@ class StudyRun(Generic[Config]):
                     write_model_file(self.result, self.folder)
             log.info("%s", self.result.summary())
 
-    def _collect_facts(self, strategy: StudyStrategy[Any]) -> None:
+    def _collect_facts(self, strategy: StudyStrategy[Any] | Rounds) -> None:
         result, progress = self.result, strategy.progress
         result.metrics = progress.rows
         result.bytes_up, result.bytes_down = progress.bytes_up, progress.bytes_down
@@ -214,7 +242,7 @@ class StudyRun(Generic[Config]):
         if strategy.clients:
             result.variables = strategy.clients[0].variables
 
-    def _settled(self, strategy: StudyStrategy[Any]) -> bool | None:
+    def _settled(self, strategy: StudyStrategy[Any] | Rounds) -> bool | None:
         """Return whether more rounds would change nothing; None where nobody asked."""
         rows = strategy.progress.rows
         # Some methods need no tolerance to know that they are done.
@@ -223,7 +251,7 @@ class StudyRun(Generic[Config]):
             return True
         return False if self.config.tolerance > 0.0 else None
 
-    def _collect(self, strategy: StudyStrategy[Any]) -> None:
+    def _collect(self, strategy: StudyStrategy[Any] | Rounds) -> None:
         result = self.result
         tell_of_graph(result, strategy)
         self._collect_scores(strategy)
@@ -252,14 +280,14 @@ class StudyRun(Generic[Config]):
             if client.out_of_range:
                 result.notes.append(_out_of_range(client, self.config.norm_bound))
 
-    def _account(self, strategy: StudyStrategy[Any]) -> None:
+    def _account(self, strategy: StudyStrategy[Any] | Rounds) -> None:
         """Tell what was released, also where the run ended before its study could."""
         names = [client.name for client in strategy.clients]
         if not self.result.ledger and any(map(self.ledger.series, names)):
             claim = {"claim": "The run did not come to its end. This was released until then."}
             self.result.ledger = self.ledger.report(names, claim)
 
-    def _collect_scores(self, strategy: StudyStrategy[Any]) -> None:
+    def _collect_scores(self, strategy: StudyStrategy[Any] | Rounds) -> None:
         """Put held-out scores into the result, the means into its headline and its last round."""
         named = {strategy.clients[c].name: table for c, table in sorted(strategy.scores.items())}
         self.result.scores = gather(named)
@@ -307,7 +335,9 @@ class StudyRun(Generic[Config]):
 
 
 @contextmanager
-def _written_as_they_end(strategy: StudyStrategy[Any], folder: Path | None) -> Iterator[None]:
+def _written_as_they_end(
+    strategy: StudyStrategy[Any] | Rounds, folder: Path | None
+) -> Iterator[None]:
     """Have rounds written into ``metrics.csv``, where there is a folder, before they are told."""
     if folder is None:
         yield

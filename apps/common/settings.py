@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 
 from trellis.apps.common.checks.checking import AUTO, AUTO_WORD, Checked, ConfigError, kebab
 from trellis.apps.common.checks.limits import Limit, noting
+from trellis.apps.common.methods import Method, Methods
 from trellis.strategies.core.rules import FEWEST, RULES
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "PRIVACY_MODES",
     "RELEASES",
     "ConfigError",
+    "ReleaseConfig",
     "Scalar",
     "StudyConfig",
     "class_by_name",
@@ -70,10 +72,6 @@ class StudyConfig(Checked):
     robust : what the server does against a bad client: ``none`` rejects what is beyond the bound,
         ``clip`` clips it, ``median`` and ``trimmed`` also replace means over clients
     trim : how many clients ``trimmed`` leaves out at either end [share of the clients]
-    release : with ``sound``, what is noised: ``each`` client's release by itself, or the ``sum`` of
-        all clients', so that nobody but their sum is ever seen; ``auto`` is sum where the study can
-    personal : where results of a client's own are made: at the ``server`` from what it released, or
-        on the ``device`` from its raw data, where they stay; ``auto`` is device with sums
     held_out : what is left out of learning at every client and scores the result [share of the
         records]
     dropout : how many clients a noisy sum may lose and still open [share of the clients]
@@ -83,6 +81,8 @@ class StudyConfig(Checked):
 
     study: ClassVar[str]
     methods: ClassVar[tuple[str, ...]]
+    # What method and privacy choose, for a study whose methods are a table.
+    table: ClassVar[Methods | None] = None
     # Settings that may name a class as package.module.Class.
     class_settings: ClassVar[tuple[str, ...]] = ()
     # What settings are on a person's own data where they are left open, kebab-case.
@@ -102,8 +102,6 @@ class StudyConfig(Checked):
     norm_bound: float = 0.0
     robust: str = "none"
     trim: float = 0.1
-    release: str = "auto"
-    personal: str = "auto"
     held_out: float = 0.0
     dropout: float = 0.1
     colluding: float = 0.1
@@ -135,8 +133,21 @@ class StudyConfig(Checked):
                 "nobody can tell the liar"
             )
 
-        self._check_release()
+        self.between("held_out", 0.0, 1.0, most_out=True)
+        for name in ("dropout", "colluding"):
+            self.between(name, 0.0, 1.0 / 3.0, why="secure sums do not hold beyond")
+        self._check_method()
         self._check_least()
+
+    def _check_method(self) -> None:
+        """Refuse a pair of method and privacy that there is not, and settings without effect."""
+        row = self.row
+        if row is None or self.table is None:
+            return
+        changed = [f for f in fields(self) if getattr(self, f.name) != f.default]
+        self.table.refuse_without_effect(
+            row, [kebab(f.name) for f in changed if not self.is_auto(f.name)]
+        )
 
     def _check_least(self) -> None:
         self.at_least("clients_least", 0)
@@ -154,51 +165,25 @@ class StudyConfig(Checked):
                 "all of them"
             )
 
-    def _check_release(self) -> None:
-        self.one_of("release", RELEASES)
-        self.one_of("personal", PLACES)
-        self.between("held_out", 0.0, 1.0, most_out=True)
-        for name in ("dropout", "colluding"):
-            self.between(name, 0.0, 1.0 / 3.0, why="secure sums do not hold beyond")
-        if self.release == "sum":
-            if self.privacy != "sound":
-                raise ConfigError(
-                    f"release='sum' with privacy={self.privacy!r}: noise in sums is for "
-                    "privacy='sound'"
-                )
-            if obstacle := self.sum_obstacle():
-                raise ConfigError(f"release='sum': {obstacle}")
-        if self.personal == "device" and not self.can_keep:
-            raise ConfigError(
-                f"personal='device': {self.study} with method={self.method!r} and "
-                f"privacy={self.privacy!r} has no results that a device could make by itself"
-            )
-
-    def sum_obstacle(self) -> str:
-        """Return why noise cannot go into secure sums with these settings; nothing if it can."""
-        return f"{self.study} has no noisy sums"
+    @property
+    def row(self) -> Method | None:
+        """The row of the study's table of methods; None for a study without a table."""
+        return None if self.table is None else self.table.row(self.method, self.privacy)
 
     @property
     def sums(self) -> bool:
-        """Whether devices noise their sum, and not each its own release."""
-        if self.release == "auto":
-            return self.privacy == "sound" and not self.sum_obstacle()
-        return self.release == "sum"
+        """Whether devices add noise to a secure sum over all clients."""
+        return self.row is not None and self.row.sums
+
+    @property
+    def at_home(self) -> bool:
+        """Whether results of a client's own are made on the device, and stay there."""
+        return self.row is not None and self.row.on_device
 
     @property
     def masked(self) -> bool:
         """Whether clients' replies reach the server as secure sums only."""
         return self.sums or getattr(self, "secure_aggregation", False) is True
-
-    @property
-    def can_keep(self) -> bool:
-        """Whether a device can make a result of its own from raw data and a public result."""
-        return False
-
-    @property
-    def at_home(self) -> bool:
-        """Whether results of a client's own are made on the device, and stay there."""
-        return self.can_keep and self.personal in ("auto", "device")
 
     def few_for_a_sum(self) -> str:
         """Return why these are too few clients for a noisy sum; nothing if they are not."""
@@ -332,6 +317,65 @@ class StudyConfig(Checked):
     def run_config(self) -> dict[str, Scalar]:
         """Return every setting as it stands in a Flower run config."""
         return {f"{self.study}.{key}": value for key, value in self.settings().items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseConfig(StudyConfig):
+    """Settings of a study that has no table of methods yet: ``release`` and ``personal`` choose.
+
+    Attributes
+    ----------
+    release : with ``sound``, what is noised: ``each`` client's release by itself, or the ``sum`` of
+        all clients', so that nobody but their sum is ever seen; ``auto`` is sum where the study can
+    personal : where results of a client's own are made: at the ``server`` from what it released, or
+        on the ``device`` from its raw data, where they stay; ``auto`` is device with sums
+    """
+
+    release: str = "auto"
+    personal: str = "auto"
+
+    def _check_method(self) -> None:
+        self.one_of("release", RELEASES)
+        self.one_of("personal", PLACES)
+        if self.release == "sum":
+            if self.privacy != "sound":
+                raise ConfigError(
+                    f"release='sum' with privacy={self.privacy!r}: noise in sums is for "
+                    "privacy='sound'"
+                )
+            if obstacle := self.sum_obstacle():
+                raise ConfigError(f"release='sum': {obstacle}")
+        if self.personal == "device" and not self.can_keep:
+            raise ConfigError(
+                f"personal='device': {self.study} with method={self.method!r} and "
+                f"privacy={self.privacy!r} has no results that a device could make by itself"
+            )
+
+    def sum_obstacle(self) -> str:
+        """Return why noise cannot go into secure sums with these settings; nothing if it can."""
+        return f"{self.study} has no noisy sums"
+
+    @property
+    def sums(self) -> bool:
+        """Whether devices noise their sum, and not each its own release."""
+        if self.release == "auto":
+            return self.privacy == "sound" and not self.sum_obstacle()
+        return self.release == "sum"
+
+    @property
+    def masked(self) -> bool:
+        """Whether clients' replies reach the server as secure sums only."""
+        return self.sums or getattr(self, "secure_aggregation", False) is True
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether a device can make a result of its own from raw data and a public result."""
+        return False
+
+    @property
+    def at_home(self) -> bool:
+        """Whether results of a client's own are made on the device, and stay there."""
+        return self.can_keep and self.personal in ("auto", "device")
 
 
 def class_by_name(key: str, name: str, built_in: Iterable[str]) -> type:

@@ -6,8 +6,7 @@ differences meet in a single edge, so they are as far apart as two clipped signa
 factor sqrt(1 - 1 / (d - 1)). The observer watches the 2 (d - 2) edges that touch exactly one of the
 two nodes; leaving out the others is post-processing, so the bound holds for the whole release.
 
-``sound``  the noisy sum, which is all that is ever released; and with ``release = "each"`` the
-           noisy statistic.
+``sound``  the noisy sum, which is all that is ever released.
 ``paper``  the graph a client sends after round 1 of Theorem 3, from the start of the protocol
            (own = consensus = 1 / (d - 1), gamma_i = 1 / I), against the claim for that one round,
            epsilon / T. The noise enters the last of K steps only; what the other K - 1 steps add
@@ -26,20 +25,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trellis.apps.common.node import Node
+from trellis.apps.common.release import Statistic
 from trellis.apps.common.seeds import generator
 from trellis.apps.common.settings import ConfigError
-from trellis.apps.common.tables import Table
 from trellis.privacy.accounting.events import PrivacyEvent
 from trellis.privacy.audit import Finding, audit
 from trellis.privacy.audit_sums import audit_sum
 from trellis.privacy.mechanisms.shares import plan_share
 from trellis.privacy.secagg.graph import expected_noisers
 
+from .as_printed import paper_noise
 from .config import ConsensusGraphConfig
 from .private import pooled
 from .private.device import release_ratio
 from .problem import Matrix, Vector, edge_ends, node_count, statistic
-from .release import paper_noise, release_statistic
 from .solver import accelerated_steps
 
 # Theorem 3 needs gradient steps. Its claim depends on neither beta nor rho; where they are small
@@ -69,11 +68,7 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
     findings = []
     if "sound" in chosen:
         config = ConsensusGraphConfig.from_settings({**settings, "privacy": "sound"})
-        if config.sums:
-            findings.append(audit_summed(config, min(trials, SUM_TRIALS), seed))
-        if config.release != "sum":
-            alone = ConsensusGraphConfig.from_settings({**config.settings(), "release": "each"})
-            findings.append(audit_sound(alone, trials, seed))
+        findings.append(audit_summed(config, min(trials, SUM_TRIALS), seed))
     if "paper" in chosen:
         given = {**PAPER_SETTINGS, **settings, "privacy": "paper"}
         findings.append(audit_paper(ConsensusGraphConfig.from_settings(given), trials, seed))
@@ -108,20 +103,10 @@ def _flat(arrays: Mapping[str, Vector]) -> Vector:
     return np.concatenate([arrays[name].ravel() for name in sorted(arrays)])
 
 
-def audit_sound(config: ConsensusGraphConfig, trials: int, seed: int) -> Finding:
-    """Attack zbar + N(0, s^2), released once, with the noise that `release_statistic` adds."""
-    if config.noise == "discrete":
-        raise ConfigError(f"noise={config.noise!r} has no audit; use noise=gaussian")
-    pair = neighbours(config, seed)
-    (event,) = release_statistic(config, seed, _NODE, _table(pair[0])).events
-    releases = [Noisy(statistic(signals, config.bound), event.sigma, False) for signals in pair]
-    return _finding("sound, one release", config, event, releases, trials, seed)
-
-
 def audit_paper(config: ConsensusGraphConfig, trials: int, seed: int) -> Finding:
     """Attack the graph sent after round 1 of Theorem 3, noised as `paper_noise` says."""
     pair = neighbours(config, seed)
-    known = [release_statistic(config, seed, _NODE, _table(signals)) for signals in pair]
+    known = [Statistic(statistic(x, config.bound), len(x)) for x in pair]
     _, event = paper_noise(config, seed, _NODE, known[0], 1)
     steps = [last_step(config, one.values) for one in known]
     releases = [Noisy(point, length * event.sigma, True) for point, length in steps]
@@ -201,7 +186,3 @@ def last_step(config: ConsensusGraphConfig, z: Vector) -> tuple[Vector, float]:
 
     near, far = end(-_UNCUT), end(-2.0 * _UNCUT)
     return near - (far - near), float(np.mean(far - near)) / _UNCUT
-
-
-def _table(signals: Matrix) -> Table:
-    return Table(signals, tuple(f"v{i + 1}" for i in range(signals.shape[1])), "audit")

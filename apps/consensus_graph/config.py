@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from trellis.apps.common.checks.checking import kebab
+from trellis.apps.common.methods import Methods
 from trellis.apps.common.own_data.scaling import parsed_scales
 from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig
 
+from .methods import METHODS
+
 # Squares of clipped signals, and their sums, are ordinary floats in between.
 _CLIPS = (1e-100, 1e100)
-# The clip of a single client's release where none is set; it fits the paper's synthetic data.
+# The clip of the paper's noise where none is set; it fits the paper's synthetic data.
 _CLIP = 25.0
 # Part of the run's zCDP budget that a held-out score takes.
 SCORE_SHARE = 0.1
@@ -23,8 +27,9 @@ class ConsensusGraphConfig(StudyConfig):
 
     Attributes
     ----------
-    method : ``fedgl`` (the paper's); baselines ``igl`` (every client alone), ``fedavg`` (one graph
-        for all)
+    method : ``fedgl`` (Algorithm 1 of the paper); baselines ``igl`` (every client by itself),
+        ``fedavg`` (one graph for all); ``one-shot``, the optimum of (8) in one exchange: the server
+        is sent every client's statistic
     standardise : ``none`` takes signals as they are. ``own`` maps every client's columns to mean 0
         and deviation 1 and its squared differences to a mean of 1/2: nothing of that is told; not
         with privacy, where one signal would move all others. ``public`` maps them
@@ -43,21 +48,10 @@ class ConsensusGraphConfig(StudyConfig):
         client [squared signals]
     local_steps : K, accelerated gradient steps a round; 0 solves the local problem exactly [steps]
     step : eta_w, longest gradient step; 0 derives it from the problem [1 / curvature]
-    noise : ``discrete``, on a grid, which floating point cannot undo; ``gaussian``, in simulation
-        only; ``auto`` is discrete on devices and gaussian in simulation (sound only)
     secure_aggregation : masks what fedavg's clients send; the server learns the sum only
     clip : C, largest norm of one signal's vector of squared differences, where privacy is on; 0
-        chooses: no clip is needed with ``release = "sum"``, where directions are summed and sizes
-        counted; 25 elsewhere [squared signals]
-    one_exchange : ``on``, the server is sent every client's statistic once and solves (8) by
-        itself: the same graphs as by rounds, in one exchange. ``auto`` is on where that tells
-        nothing new, with ``privacy = "sound"`` and ``release = "each"``, whose statistics are
-        released already; with ``privacy = "none"`` it tells the server the whole statistic, of
-        which graphs tell it the part on their edges. ``true`` and ``false`` are on and off
-    acceleration : ``auto``, the server of fedgl runs the rounds to come by itself, from what exact
-        local solutions tell it, and clients check where they end: the same result in a fifth of
-        the rounds; that of fedavg solves (36) once it has the mean slope. ``off`` for rounds as
-        they are printed
+        chooses: none is needed for a noisy sum, where directions are summed and sizes counted; 25
+        for the paper's noise [squared signals]
     nodes : d, how many nodes the graphs of the synthetic data have [nodes]
     signals : N_i, how many signals a client of the synthetic data has, as ``50`` or ``20,40,60``
         [signals]
@@ -66,7 +60,8 @@ class ConsensusGraphConfig(StudyConfig):
     """
 
     study: ClassVar[str] = "consensus-graph"
-    methods: ClassVar[tuple[str, ...]] = ("fedgl", "igl", "fedavg")
+    methods: ClassVar[tuple[str, ...]] = METHODS.names()
+    table: ClassVar[Methods] = METHODS
     auto_settings: ClassVar[tuple[str, ...]] = ("alpha", "beta", "rho", "lambda_")
     own_data: ClassVar[Mapping[str, Scalar]] = {
         **StudyConfig.own_data,
@@ -84,10 +79,7 @@ class ConsensusGraphConfig(StudyConfig):
     local_steps: int = 0
     step: float = 0.0
     clip: float = 0.0
-    noise: str = "auto"
     secure_aggregation: bool = False
-    one_exchange: str = "auto"
-    acceleration: str = "auto"
     nodes: int = 20
     signals: str = "50"
     overlap: float = 0.5
@@ -100,12 +92,6 @@ class ConsensusGraphConfig(StudyConfig):
         self.at_least("local_steps", 0)
         self.at_least("step", 0.0)
         self.between("clip", *_CLIPS, beside=(0.0,))
-        self.one_of("noise", ("auto", "gaussian", "discrete"))
-        if self.secure_aggregation and self.method != "fedavg":
-            raise ConfigError(
-                f"secure-aggregation=True: method={self.method!r} needs every client's graph by "
-                "itself; only the rule of method='fedavg' is a sum"
-            )
         self.at_least("nodes", 3)
         self.between("overlap", 0.0, 1.0)
         self.signal_counts()
@@ -114,16 +100,14 @@ class ConsensusGraphConfig(StudyConfig):
                 "secure-aggregation=True: needs at least three clients a round; of two the sum "
                 "tells each what the other sent"
             )
-        alone = "method='igl' has clients learn alone" if self.method == "igl" else ""
-        self.refuse_robust(masked=self.secure_aggregation, alone=alone)
-        if self.privacy == "paper" and (self.method != "fedgl" or self.local_steps < 1):
+        if self.sums and (few := self.few_for_a_sum()):
+            raise ConfigError(f"{few}, or use method='igl'")
+        self.refuse_robust(masked=self.secure_aggregation)
+        if self.privacy == "paper" and self.local_steps < 1:
             raise ConfigError(
-                f"privacy='paper' noises the last of K gradient steps of fedgl; it needs "
-                f"method='fedgl' and local-steps >= 1, not method={self.method!r} and "
-                f"local-steps={self.local_steps}"
+                "privacy='paper' noises the last of K gradient steps: it needs local-steps >= 1, "
+                f"not local-steps={self.local_steps}"
             )
-
-        self._check_one_exchange()
         self._check_units()
 
     def _check_units(self) -> None:
@@ -171,73 +155,19 @@ class ConsensusGraphConfig(StudyConfig):
             "rho": nodes / 20.0,
             "lambda_": 0.06 * self.clients,
         }
-        open_ = {name: value for name, value in chosen.items() if self.is_auto(name)}
+        used = METHODS.row(self.method, self.privacy).settings
+        open_ = {n: v for n, v in chosen.items() if self.is_auto(n) and kebab(n) in used}
         return replace(self, **open_) if open_ else self  # type: ignore[arg-type]
-
-    def _check_one_exchange(self) -> None:
-        self.one_of("acceleration", ("auto", "off"))
-        if self.switch("one_exchange") == "on" and not self._may_exchange_once:
-            raise ConfigError(
-                "one-exchange='on': for method='fedgl' with privacy='none', or with "
-                "privacy='sound' and release='each', without local-steps, sample, norm-bound and "
-                "robust, which are of rounds"
-            )
-
-    @property
-    def _by_rounds(self) -> bool:
-        """Whether a setting is on that only rounds as they are printed have."""
-        return bool(self.local_steps or self.sample or self.norm_bound or self.robust != "none")
-
-    @property
-    def _may_exchange_once(self) -> bool:
-        known = self.privacy == "none" or (self.privacy == "sound" and not self.sums)
-        return known and self.method == "fedgl" and not self._by_rounds
-
-    @property
-    def exchanges_once(self) -> bool:
-        """Whether the server is sent every client's statistic and does the rest."""
-        switch = self.switch("one_exchange")
-        if switch == "auto":
-            return self.privacy == "sound" and self._may_exchange_once
-        return switch == "on"
-
-    @property
-    def accelerated(self) -> bool:
-        """Whether the server takes rounds by itself that it can foresee."""
-        asked = self.acceleration == "auto" and self.tolerance > 0.0  # 0 is all rounds
-        return asked and not self._by_rounds and self.privacy != "paper"
-
-    def sum_obstacle(self) -> str:
-        """Return why noise cannot go into one secure sum; nothing if it can."""
-        if self.method == "igl":
-            return "method='igl' has clients learn alone, at home, and sums nothing"
-        for name in ("local_steps", "sample", "norm_bound"):
-            if getattr(self, name):
-                return f"{name.replace('_', '-')} is of rounds, and one sum has none; set it to 0"
-        if self.switch("one_exchange") == "on":
-            return "one-exchange='on' gathers every client's statistic; set it to auto"
-        if self.robust != "none":
-            return f"robust={self.robust!r} looks at single replies, and a sum hides them"
-        if self.noise == "gaussian":
-            return "noise='gaussian' is made of floats; noise of secure sums is of whole numbers"
-        return self.few_for_a_sum()
-
-    @property
-    def can_keep(self) -> bool:
-        """Whether clients can make graphs of their own at home."""
-        if self.privacy != "sound":
-            return False
-        return self.release != "each" if self.method == "igl" else self.sums and self.own_graphs
-
-    @property
-    def own_graphs(self) -> bool:
-        """Whether clients have graphs of their own."""
-        return self.method != "fedavg"
 
     @property
     def bound(self) -> float:
-        """The clip of single releases, (25) and Theorem 3."""
+        """The clip of Theorem 3's noise."""
         return self.clip or _CLIP
+
+    @property
+    def statistic_clip(self) -> float | None:
+        """What signals are clipped to before they are averaged; None where nothing is noised."""
+        return self.bound if self.privacy == "paper" else None
 
     @property
     def statistic_share(self) -> float:

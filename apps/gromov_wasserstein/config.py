@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig
+from trellis.apps.common.settings import ConfigError, ReleaseConfig, Scalar
 
 MODELS = ("gcn", "gin")
 TASKS = ("node", "graph")
@@ -21,7 +21,7 @@ NEED_ALL_PAIRS = ("svm", "spectral", "anomaly")  # a kernel's matrix, a mean ove
 
 
 @dataclass(frozen=True, kw_only=True)
-class GromovWassersteinConfig(StudyConfig):
+class GromovWassersteinConfig(ReleaseConfig):
     """Settings, under the names of the paper where it has one.
 
     Attributes
@@ -81,7 +81,7 @@ class GromovWassersteinConfig(StudyConfig):
     study: ClassVar[str] = "gromov-wasserstein"
     methods: ClassVar[tuple[str, ...]] = ("auto", "fedavg", "fedprox", "untrained")
     class_settings: ClassVar[tuple[str, ...]] = ("model",)
-    own_data: ClassVar[Mapping[str, Scalar]] = {**StudyConfig.own_data, "standardise": "auto"}
+    own_data: ClassVar[Mapping[str, Scalar]] = {**ReleaseConfig.own_data, "standardise": "auto"}
 
     rounds: int = 20
     tolerance: float = 0.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig
+from trellis.apps.common.settings import ConfigError, ReleaseConfig, Scalar
 
 JOINT_METHODS = ("group", "fused")
 # Of more variables no client holds a correlation matrix: its entries go by, see `large`.
@@ -15,7 +15,7 @@ STREAM_FROM = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointPrecisionConfig(StudyConfig):
+class JointPrecisionConfig(ReleaseConfig):
     """Settings, under the names of the paper where it has one.
 
     Attributes
@@ -73,7 +73,7 @@ class JointPrecisionConfig(StudyConfig):
     methods: ClassVar[tuple[str, ...]] = (*JOINT_METHODS, "glasso", "clime", "pooled")
     auto_settings: ClassVar[tuple[str, ...]] = ("lambda1", "lambda2")
     own_data: ClassVar[Mapping[str, Scalar]] = {
-        **StudyConfig.own_data,
+        **ReleaseConfig.own_data,
         "lambda1": "auto",
         "lambda2": "auto",
         "path": 8,

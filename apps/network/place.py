@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trellis.strategies.core.base import StudyStrategy
     from trellis.strategies.network.bridges import Bridges
     from trellis.strategies.network.place import Place
+    from trellis.strategies.rounds import Rounds
     from trellis.strategies.topology.graph import Topology
 
 DEFAULTS: dict[str, Any] = {
@@ -120,7 +121,7 @@ def bridges(graph: Topology, place: Place) -> Bridges:
         raise ConfigError(str(error)) from None
 
 
-def tell_of_graph(result: RunResult, strategy: StudyStrategy[Any]) -> None:
+def tell_of_graph(result: RunResult, strategy: StudyStrategy[Any] | Rounds) -> None:
     """Put into a result what its server saw of the graph, where it is one of several."""
     mail: Bridges | None = getattr(strategy.network, "mail", None)
     if mail is None:

@@ -25,6 +25,8 @@ KEYS, MEET, MASKED = "secagg_keys", "secagg_meet", "secagg_masked"
 AGREE, UNMASK = "secagg_agree", "secagg_unmask"
 # The directory comes with the first order, beside it, or before it where an order costs a release.
 RECORD, DIRECTORY, VECTOR = "secagg", "secagg-directory", "masked"
+# The array of a client's weight, where its other arrays were multiplied by it.
+COUNT = "num-examples"
 
 
 class Noisers(Protocol):
@@ -64,10 +66,64 @@ class Summands:
     noise: Noise | None = None
 
 
-def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -> None:
+def secure_aggregation(app: ClientApp) -> ClientApp:
+    """Let a plain Flower ClientApp take part in secure means: the client's half of `SecureGrid`.
+
+    What the app's own ``train`` and ``evaluate`` functions reply is multiplied by their metric
+    ``num-examples``, masked, and added up over all clients; the server gets the weighted mean. All
+    arrays of a reply must be floating-point numbers. Other metrics are not sent.
+
+        app = ClientApp()
+
+        @app.train()
+        def train(message, context): ...
+
+        secure_aggregation(app)
+    """
+
+    def summands(message: Message, context: Context) -> Summands:
+        kind = message.metadata.message_type
+        message.metadata.message_type = kind.partition(".")[0]  # as the app knows it
+        try:
+            return weighted_summands(app(message, context))
+        finally:
+            message.metadata.message_type = kind
+
+    register(app, summands, summands)
+    return app
+
+
+def weighted_summands(reply: Message) -> Summands:
+    """Return a reply's arrays times its ``num-examples``, and that number, as summands.
+
+    Raises
+    ------
+    ValueError
+        For a reply without both, or with arrays that are not of floating-point numbers.
+    """
+    (arrays,) = reply.content.array_records.values()
+    (metrics,) = reply.content.metric_records.values()
+    count = float(metrics[COUNT])  # type: ignore[arg-type]
+    if not 0.0 <= count < 2.0**53:
+        raise ValueError(f"{COUNT}={count:g}: must be a number of examples")
+    found: dict[str, NDArray[np.float64]] = {COUNT: np.array([count])}
+    for name, array in arrays.items():
+        values = array.numpy()
+        if not np.issubdtype(values.dtype, np.floating):
+            raise ValueError(f"array {name!r} is of {values.dtype}; a mean needs floating point")
+        found[name] = count * values.astype(np.float64)
+    return Summands(found)
+
+
+def register(
+    app: ClientApp,
+    summands: Callable[[Message, Context], Summands],
+    evaluated: Callable[[Message, Context], Summands] | None = None,
+) -> None:
     """Let ``app`` take part in secure sums of what ``summands`` returns.
 
-    ``summands`` gets the message with the content that the strategy sent, nothing else in it.
+    ``summands`` gets the message with the content that the strategy sent, nothing else in it;
+    ``evaluated`` is the same for ``evaluate`` messages.
     """
 
     @app.query(KEYS)
@@ -87,6 +143,14 @@ def register(app: ClientApp, summands: Callable[[Message, Context], Summands]) -
         from . import answers
 
         return answers.masked(message, context, summands)
+
+    if evaluated is not None:
+
+        @app.evaluate(MASKED)
+        def masked_scores(message: Message, context: Context) -> Message:
+            from . import answers
+
+            return answers.masked(message, context, evaluated)
 
     @app.query(AGREE)
     def agree(message: Message, context: Context) -> Message:

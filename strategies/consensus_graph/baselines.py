@@ -1,200 +1,259 @@
-"""The baselines of consensus-graph: learning alone (IGL) and one graph for all (FedAvg)."""
+"""The baselines of consensus-graph as Flower strategies: IGL, FedAvg, and (8) in one exchange."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import Client, Row
-from trellis.strategies.core.sums import Summands, SumStrategy
+from trellis.strategies.core.wire import BadReply
+from trellis.strategies.node_strategy import NodeStrategy
 
-from .bound import joined, parted, sent_terms
-from .strategy import ConsensusGraph, GraphReply, Vector, first_graph, relative_change
+from .strategy import ConsensusGraph, GraphReply, Matrix, Vector, relative_change
+
+# A client's graph and objective, from its statistic, the pull and the consensus: (13).
+LocalSolve = Callable[[Vector, float, Vector], tuple[Vector, float]]
 
 
 class IndependentGraphs(ConsensusGraph):
-    """Every client learns alone (method ``igl``); there is no consensus, it stays zero."""
+    """Every client learns from its own data only (IGL); there is no consensus, it stays zero.
 
-    def first_pull(self) -> float:
-        """Return 0: nothing pulls."""
+    Messages are those of `ConsensusGraph`, with ``pull`` = 0.
+    """
+
+    @property
+    def done(self) -> bool:
+        """Whether every node has answered; later answers would be the same, unless by steps."""
+        return not self.send_own and bool(self.graphs) and set(self.asked) <= set(self.graphs)
+
+    def pull(self, node: int) -> float:
+        """Return 0: there is no consensus to be pulled to."""
         return 0.0
 
-    def pull(self, client: int) -> float:
-        """Return 0: nothing pulls."""
-        return 0.0
+    def combine(self) -> Vector:
+        """Return the empty graph."""
+        self.gamma = dict.fromkeys(self.graphs, 0.0)
+        return np.zeros_like(self._consensus)
 
-    def settled(self, row: Row) -> bool:
-        """Return whether clients are done: after one round where they solve exactly."""
-        return bool(np.all(self.seen)) if not self.send_own else super().settled(row)
-
-    def combine(self, replies: Mapping[int, GraphReply]) -> None:
-        """Learn no consensus."""
-        self.consensus = np.zeros_like(self.consensus)
-        self.gamma = np.zeros_like(self.gamma)
-
-    def objective(self, local: Vector) -> float:
+    def objective(self, consensus: Vector) -> float:
         """Return the sum of the clients' objectives."""
-        return float(np.sum(local))
+        return float(np.sum([self.local[node] for node in sorted(self.graphs)]))
 
 
-class AveragedGraph(SumStrategy):
-    """One graph for all clients (method ``fedavg``): the minimiser of (36).
+class AveragedGraph(NodeStrategy):
+    """One graph for all clients (FedAvg): the minimiser of (36).
 
     Averaging full local solutions does not minimise (36): every client drifts to its own optimum.
     Clients' parts of (36) differ in a linear term only, the slope 2 zbar_i. Clients send their
     slopes with their first graphs and are sent the mean slope, to put in the place of their own
     (the control variates of SCAFFOLD); with exact local solves the second round is exact.
 
-    The first round asks all clients, whatever ``sample`` is, for N_i times their graph, slope and
-    objective. Slopes never change, so they are summed once, over one set of clients: sums over
-    sets that change from round to round would be equations to solve for every client's own. Later
-    rounds ask for N_i times the graph, which is computed from what the server sends. N_i is known
-    from enrolment. Only sums are used, so they can be gathered by secure aggregation; in the clear
-    a slope tells the server zbar_i itself.
+    All nodes are asked in the first round, whatever the fraction. Slopes never change, so they are
+    averaged once, over one set of clients: means over changing sets would be equations to solve for
+    every client's own. Only means are used, so `SecureGrid` can carry them.
 
-    A client that is missing in the first round has no part in the mean slope.
+    Start it with ``initial_arrays`` = ``consensus`` (p,); ``Result.arrays`` has the learned graph
+    under that name.
 
-    With the mean slope the server knows all that it needs, and given ``exact`` it solves (36) by
-    itself: one round is all there is.
+    Sent with ``train``:
+        arrays   ``consensus`` (p,); from the second round on ``slope`` (p,), the mean slope;
+                 with ``send_own`` also ``own``, the start of gradient steps
+        config   ``pull`` = 0.0, ``server-round``, and ``train_config``
+    Expected back:
+        arrays   ``weights`` (p,), finite; in the first round also ``slope`` (p,) and ``objective``
+                 (1,), the client's part of (36)
+        metrics  ``num-examples``: the weight of this client, its number of signals
 
     Parameters
     ----------
-    objective : the objective of (36) at a graph (p,) with the mean zbar (p,)
+    objective : the objective of (36) at a graph (p,), from the mean zbar (p,)
     send_own : also send the shared graph as the start of gradient steps
-    beta : ridge of (36); of what ``norm-bound`` limits, see `bound`
-    exact : the minimiser of (36) from the mean zbar (p,); None asks clients for it
+    centre : (rows (I, p)) -> (p,), a robust centre in the place of weighted means; None for means
+    fewest : the number of replies below which there is no ``centre``
+    options : of `NodeStrategy`
     """
-
-    per_count = ("weights", "slope")
 
     def __init__(
         self,
-        *args: Any,
         objective: Callable[[Vector, Vector], float],
+        *,
         send_own: bool = False,
-        beta: float = 1.0,
-        exact: Callable[[Vector], Vector] | None = None,
-        **kwargs: Any,
+        centre: Callable[[Matrix], Vector] | None = None,
+        fewest: int = 1,
+        **options: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
-        self.objective = objective
-        self.exact = exact
-        self.send_own = send_own
-        self.beta = beta
-
-    def begin(self, clients: Sequence[Client]) -> None:
-        """Start from the complete graph with equal weights."""
-        self.consensus = first_graph(clients)
+        super().__init__(**options)
+        self.objective, self.send_own = objective, send_own
+        self.centre, self.fewest = centre, fewest
         self.slope = np.zeros(0)  # not known before the first round
-        self._weigh(clients)
+        self._consensus = np.zeros(0)
 
-    def admit(self, client: Client) -> bool:
-        """Make room for a late client, and ask all for their slopes anew; not under masks.
-
-        Two sums of slopes, with and without it, would tell its own.
-        """
-        if self.slope.size and self.secure is not None:
-            return False
-        self.slope = np.zeros(0)
-        self._weigh([*self.clients, client])
-        return True
-
-    def _weigh(self, clients: Sequence[Client]) -> None:
-        self.counts = np.array([client.count for client in clients], dtype=np.float64)
-        self.gamma = self.counts / np.sum(self.counts)
-
-    def opening(self) -> RecordDict | None:
-        """Return the one round's order; what is masked waits for keys."""
-        if self.exact is None or self.secure is not None:
-            return None
-        return RecordDict({"order": ConfigRecord({"round": 1, "pull": 0.0})})
-
-    @property
-    def weights(self) -> Vector:
-        """Every client's graph (I, p), the same for all."""
-        return np.tile(self.consensus, (len(self.gamma), 1))
-
-    def participants(self, server_round: int) -> list[int]:
-        """Return the clients asked in this round: all where slopes are to be told."""
-        return super().participants(server_round) if self.slope.size else [*range(len(self.gamma))]
-
-    def layout(self) -> dict[str, tuple[int, ...]]:
-        """Return what a client replies with."""
-        p = self.consensus.shape
-        return {"weights": p} if self.slope.size else {"weights": p, "slope": p, "objective": (1,)}
-
-    def payload(self, server_round: int, client: int) -> RecordDict:
-        """Return the shared graph and the mean slope."""
-        arrays = {"consensus": self.consensus}
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send everyone the shared graph and, once it is known, the mean slope."""
+        self._consensus = wire.unpack(arrays["consensus"])
+        sent: dict[str, Array] = {"consensus": arrays["consensus"]}
         if self.slope.size:
-            arrays["slope"] = self.slope
+            sent["slope"] = wire.pack(self.slope)
         if self.send_own:
-            arrays["own"] = self.consensus
-        order = ConfigRecord({"round": server_round, "pull": 0.0})
-        return RecordDict({"arrays": wire.record(arrays), "order": order})
+            sent["own"] = arrays["consensus"]
+        told = ConfigRecord({**config, "server-round": server_round, "pull": 0.0})
+        packed = ArrayRecord(sent)
+        nodes = self.nodes(grid, server_round) if self.slope.size else self.all_nodes(grid)
+        for node in nodes:
+            content = RecordDict({"arrays": packed, "config": told})
+            yield Message(content, node, "train", group_id=str(server_round))
 
-    def count_in(self, client: int, reply: Summands) -> float:
-        """Return N_i, as many signals as the client has enrolled with."""
-        return float(self.clients[client].count)
-
-    def bounded_part(
-        self, server_round: int, client: int, reply: Summands
-    ) -> tuple[Vector, Vector] | None:
-        """Return a client's graph and slope, and those it was sent; see `bound`."""
-        count, slope = self.count_in(client, reply), reply.get("slope")
-        own = reply["weights"] / count, None if slope is None else slope / count
-        mean = self.slope if self.slope.size else None
-        sent = sent_terms(self.consensus, mean, slope is not None)
-        return joined(own, self.beta), joined(sent, self.beta)
-
-    def with_part(self, client: int, reply: Summands, part: Vector) -> Summands:
-        """Return the reply with another graph and slope."""
-        count = self.count_in(client, reply)
-        graph, slope = parted(part, self.consensus.size, self.beta)
-        told = {} if slope is None else {"slope": count * slope}
-        return {**reply, "weights": count * graph, **told}
-
-    def update_from_sum(
-        self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]
-    ) -> Row:
-        """Take the means over the clients that answered, weighted by their numbers of signals."""
-        count = float(np.sum(self.counts[list(clients)]))
-        before, first = self.consensus, not self.slope.size
-        mean = total["weights"] / count
-        self.consensus = np.maximum(mean, 0.0)
-        if first:
-            self.slope = total["slope"] / count
-            value = float(total["objective"][0]) / count
-        if first and self.exact is not None:
-            self.consensus = self.exact(0.5 * self.slope)
-            value = self.objective(self.consensus, 0.5 * self.slope)
-        elif not first:
-            # All that answered have this graph, so their mean objective is that of the mean slope.
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Average graphs and, in the first round, slopes, weighted by the numbers of signals."""
+        good = self.usable(replies, self._read)
+        if len(good) < self.fewest:
+            return None, None
+        mean = self._mean([found[0]["weights"] for found in good.values()], good)
+        graph = np.maximum(mean, 0.0)
+        if not self.slope.size:
+            self.slope = self._mean([found[0]["slope"] for found in good.values()], good)
+            values = [found[0]["objective"] for found in good.values()]
+            value = float(weighted(values, [n for _, n in good.values()])[0])
+        else:
+            # All that answered have this graph: their mean objective is that of the mean slope.
             value = self.objective(mean, 0.5 * self.slope)
-        return {
-            "change": relative_change(self.consensus, before),
-            "consensus-edges": float(np.count_nonzero(self.consensus)),
+        metrics = {
+            "change": relative_change(graph, self._consensus),
+            "consensus-edges": int(np.count_nonzero(graph)),
             "objective": value,
         }
+        return ArrayRecord({"consensus": wire.pack(graph)}), MetricRecord(dict(metrics))
 
-    def settled(self, row: Row) -> bool:
-        """Return whether the shared graph is known; solved from the mean slope, it is."""
-        return self.exact is not None or super().settled(row)
+    def _mean(
+        self, rows: list[Vector], good: Mapping[int, tuple[dict[str, Vector], float]]
+    ) -> Vector:
+        if self.centre is not None:
+            return self.centre(np.array(rows))
+        return weighted(rows, [count for _, count in good.values()])
 
-    def _has_converged(self, row: Row) -> bool:
-        return self.exact is not None or super()._has_converged(row)
+    def _read(self, content: RecordDict) -> tuple[dict[str, Vector], float]:
+        """Return the arrays of a reply and its number of examples; raise `BadReply`."""
+        found = wire.arrays(content["arrays"])
+        shapes = {"weights": self._consensus.shape}
+        if not self.slope.size:
+            shapes |= {"slope": self._consensus.shape, "objective": (1,)}
+        if set(found) != set(shapes):
+            raise BadReply(f"holds {sorted(found)}, not {sorted(shapes)}")
+        for name, array in found.items():
+            wire.check_reals(array, name, shapes[name])
+        count = float(content.metric_records["metrics"]["num-examples"])  # type: ignore[arg-type]
+        if not 0.0 < count < 2.0**53:
+            raise BadReply(f"num-examples is {count:g}")
+        return found, count
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the next round."""
-        return {"consensus": self.consensus, "weights": self.weights, "slope": self.slope}
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the mean slope."""
+        return {"slope": self.slope}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back `state`."""
-        if state["consensus"].shape != self.consensus.shape:
-            raise ValueError(f"consensus in the checkpoint has shape {state['consensus'].shape}")
-        self.consensus, self.slope = state["consensus"].copy(), state["slope"].copy()
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore `state_dict`."""
+        self.slope = state["slope"].copy()
+
+
+def weighted(rows: list[Vector], counts: list[float]) -> Vector:
+    """Return sum_i n_i x_i / sum_i n_i, added up in the order of the rows."""
+    total = np.sum([count * row for row, count in zip(rows, counts, strict=True)], axis=0)
+    return np.asarray(total / float(np.sum(counts)))
+
+
+class OneShotConsensus(ConsensusGraph):
+    """(8) in one exchange: clients send their statistic once, and the server iterates alone.
+
+    The same graphs as `ConsensusGraph` with exact local solves, bit for bit. The price is
+    disclosure: the server sees the whole statistic, of which graphs show the part on their edges.
+
+    Sent with ``train.statistic``:
+        arrays   none; config ``server-round`` and ``train_config``
+    Expected back:
+        arrays   ``statistic`` (p,) float64: zbar_i, mean squared differences
+
+    Parameters
+    ----------
+    rho, lambda_ : of (8)
+    local : solves (13) for one client
+    iterations, tolerance : when to stop iterating
+    """
+
+    def __init__(
+        self,
+        rho: float,
+        lambda_: float,
+        *,
+        local: LocalSolve,
+        iterations: int,
+        tolerance: float,
+        **options: Any,
+    ) -> None:
+        super().__init__(rho, lambda_, **options)
+        self.local_solve, self.iterations, self.tolerance = local, iterations, tolerance
+        self.converged = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the one exchange is over."""
+        return bool(self.graphs)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask every client for its statistic, once."""
+        if self.done:
+            return
+        self._consensus = wire.unpack(arrays["consensus"])
+        self.nodes(grid, server_round)
+        self._first_gamma = 1.0 / max(len(self.asked), 1)
+        for node in self.asked:
+            told = ConfigRecord({**config, "server-round": server_round})
+            content = RecordDict({"config": told})
+            yield Message(content, node, "train.statistic", group_id=str(server_round))
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Iterate (13), (19) and (20) on the statistics until they change no more."""
+        statistics = self.usable(replies, self._read_statistic)
+        if not statistics:
+            return None, None
+        step = 0
+        while step < self.iterations and not self.converged:
+            step += 1
+            before = [self.graphs.get(node, self._consensus) for node in statistics]
+            for node, z in statistics.items():
+                found = GraphReply(*self.local_solve(z, self.pull(node), self._consensus))  # (13)
+                self.graphs[node], self.local[node] = found.weights, found.objective
+            consensus = self.combine()  # (19), (20)
+            change = max(
+                relative_change(np.stack([*self.graphs.values()]), np.stack(before)),
+                relative_change(consensus, self._consensus),
+            )
+            self._consensus = consensus
+            self.converged = self.tolerance > 0.0 and change <= self.tolerance
+        metrics = {
+            "change": change,
+            "consensus-edges": int(np.count_nonzero(consensus)),
+            "objective": self.objective(consensus),
+            "iterations": step,
+        }
+        return ArrayRecord({"consensus": wire.pack(consensus)}), MetricRecord(dict(metrics))
+
+    def _read_statistic(self, content: RecordDict) -> Vector:
+        record = content["arrays"]
+        if not isinstance(record, ArrayRecord) or "statistic" not in record:
+            raise BadReply("statistic is missing")
+        z = wire.unpack(record["statistic"])
+        wire.check_reals(z, "statistic", self._consensus.shape)
+        return z

@@ -9,12 +9,50 @@ sent; before there is one, from a slope of zero. A reply without a slope is its 
 from __future__ import annotations
 
 import numpy as np
+from flwr.app import Array, ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
+from trellis.strategies.bounded_grid import Bounded
+from trellis.strategies.core import wire
 from trellis.strategies.core.robust import clipped
 
 Vector = NDArray[np.float64]
 Terms = tuple[Vector, Vector | None]
+
+
+def _replace(content: RecordDict, **arrays: Vector) -> None:
+    known = content.array_records["arrays"]
+    content["arrays"] = ArrayRecord({**known, **{n: wire.pack(a) for n, a in arrays.items()}})
+
+
+# A client's graph, measured from the consensus that it was sent. Between two graphs without
+# negative weights there is none with one, so a clipped graph is a graph.
+GRAPH = Bounded(
+    reference=lambda sent: sent.array_records["arrays"]["consensus"],
+    vector=lambda reply, _: wire.unpack(reply.array_records["arrays"]["weights"]),
+    origin=lambda _, consensus: wire.unpack(consensus),
+    replace=lambda reply, clipped_to: _replace(reply, weights=clipped_to),
+)
+
+
+def graph_and_slope(beta: float) -> Bounded:
+    """Return what is bounded where one graph is learned for all: see the module."""
+
+    def vector(reply: RecordDict, _: object) -> Vector:
+        found = wire.arrays(reply["arrays"])
+        return joined((found["weights"], found.get("slope")), beta)
+
+    def origin(reply: RecordDict, sent: dict[str, Array]) -> Vector:
+        known = {name: wire.unpack(array) for name, array in sent.items()}
+        has_slope = "slope" in reply.array_records["arrays"]
+        return joined(sent_terms(known["consensus"], known.get("slope"), has_slope), beta)
+
+    def put(reply: RecordDict, both: Vector) -> None:
+        size = wire.unpack(reply.array_records["arrays"]["weights"]).size
+        graph, slope = parted(both, size, beta)
+        _replace(reply, weights=graph, **({} if slope is None else {"slope": slope}))
+
+    return Bounded(lambda sent: dict(sent.array_records["arrays"]), vector, origin, put)
 
 
 def joined(terms: Terms, beta: float) -> Vector:

@@ -1,38 +1,25 @@
-"""The private consensus: one noisy secure sum, solved once, and graphs that stay at home.
+"""The private consensus as a Flower strategy: one sum of all clients' statistics, solved once.
 
-    enrolment, keys (2), the sum (3), the public result (1): seven messages a device, no rounds.
-
-The server sees the sum over all clients of their statistics, with the noise of one central
-mechanism in it, and makes the consensus of it. Every client is sent the consensus and makes its own
-graph of it and its raw data; only simulated ones send that back, to be evaluated. With a held-out
-score a second, small sum follows (three more messages): of how many held-out signals the consensus
-explains, and how many clients it helped.
-
-What is computed from the sum is the study's (`apps.consensus_graph.private`), given as functions.
+The strategy sees nothing but sums, and does not know whether they are masked or noisy: run it on
+`trellis.strategies.secure_grid.SecureGrid` for secure aggregation with distributed noise. What is
+computed from the sum is the study's (`apps.consensus_graph.private`), given as a function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import BadReply, Client, Row
-from trellis.strategies.core.one_sum import OneSum
-from trellis.strategies.core.sums import noise_in
-
-from .orders import SCORE, STATISTIC
+from trellis.strategies.node_strategy import NodeStrategy
 
 Vector = NDArray[np.float64]
-
-# Held-out signals that the consensus explains better than no graph; clients whom it helped.
-SCORES = (2,)
 
 
 @dataclass(frozen=True)
@@ -43,84 +30,159 @@ class Shared:
     noise: float
 
 
-class PrivateConsensus(OneSum):
-    """One noisy sum for the graph that clients share (methods ``fedgl`` and ``fedavg``).
+class PooledConsensus(NodeStrategy):
+    """The graph that all clients share, from one sum over all of them.
+
+    ``initial_arrays`` may be empty; ``Result.arrays`` has ``consensus`` (p,) and ``noise`` (1,),
+    the standard deviation of the noise in an entry of the pooled statistic over its mean entry.
+
+    Sent with ``train``, to all nodes alike:
+        config   ``server-round`` and ``train_config``
+    Expected back, added up over all replies (one, if a `SecureGrid` did so):
+        arrays   the terms of the sum, as ``parts`` has them
+        metrics  ``num-examples``; ``noise``, the standard deviation of the noise in an entry of
+                 the sum (0 if absent)
+    Sent with ``evaluate``, if ``scored``, to all nodes alike:
+        arrays   ``consensus`` and ``noise``; config ``evaluate_config``
+    Expected back, added up:
+        arrays   ``scores`` (2,): held-out signals that the consensus explains better than no
+                 graph, and clients whom it helped
+        metrics  ``num-examples``, held-out signals; ``clients``; ``noise``
 
     Parameters
     ----------
-    parts : the arrays that clients of d nodes add to the sum, by name
     make : the consensus from the sum, the number of signals in it and the noise of an entry
-    learning : how many of a client's signals are learnt from, of all that it has
-    scored : make the second sum as well
+    parts : names and shapes of the terms of the sum
+    scored : also ask for the score of held-out signals
+    helped : whether the second score means something: clients make graphs of their own
+    options : of `NodeStrategy`
     """
 
     def __init__(
         self,
-        *args: Any,
-        parts: Callable[[int], dict[str, tuple[int, ...]]],
         make: Callable[[Mapping[str, Vector], int, float], Shared],
-        learning: Callable[[int], int],
+        parts: Mapping[str, tuple[int, ...]],
+        *,
         scored: bool = False,
-        **kwargs: Any,
+        helped: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
-        self.parts, self.make, self.learning, self.scored = parts, make, learning, scored
-
-    def begin(self, clients: Sequence[Client]) -> None:
-        """Start from nothing: no graph is known before the sum."""
-        d = len(clients[0].variables)
-        p = d * (d - 1) // 2
-        self.consensus, self.relative_noise = np.zeros(p), 0.0
-        self.own, self.alone = np.zeros((len(clients), p)), np.zeros((len(clients), p))
-        self.gathered = np.zeros(len(clients), dtype=bool)
-        self.gamma = np.zeros(len(clients))
-        self.pulls = np.full(len(clients), np.nan)
-        self.gains = np.full(len(clients), np.nan)
+        super().__init__(**options)
+        self.make, self.parts, self.scored, self.helped = make, dict(parts), scored, helped
+        self.shared: Shared | None = None
+        self._evaluated = False
 
     @property
-    def weights(self) -> Vector:
-        """Every client's graph (I, p): its own, or where there are none the consensus."""
-        return self.own if self.at_home else np.tile(self.consensus, (len(self.gamma), 1))
+    def done(self) -> bool:
+        """Whether the one sum is made."""
+        return self.shared is not None
 
-    def layout(self) -> dict[str, tuple[int, ...]]:
-        """Return what a client adds to the sum."""
-        return self.parts(len(self.clients[0].variables))
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask everyone for its terms of the sum, once."""
+        if self.done:
+            return
+        for node in self.all_nodes(grid):
+            told = ConfigRecord({**config, "server-round": server_round})
+            yield Message(RecordDict({"config": told}), node, "train", group_id=str(server_round))
 
-    def payload(self, server_round: int, client: int) -> RecordDict:
-        """Ask for the statistic; nothing needs to be told for it."""
-        return RecordDict({"order": ConfigRecord({"round": server_round, "sum": STATISTIC})})
-
-    def solve(self, total: Mapping[str, Vector], clients: Sequence[int]) -> Row:
-        """Make the consensus from the sum over ``clients``."""
-        count = sum(self.learning(self.clients[client].count) for client in clients)
-        shared = self.make(total, count, self.noise)
-        self.consensus, self.relative_noise = shared.consensus, shared.noise
-        return {
-            "consensus-edges": float(np.count_nonzero(self.consensus)),
-            "noise": self.relative_noise,
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Solve the whole problem from the sum."""
+        total, facts = add_up(self.usable(replies, lambda found: read_terms(found, self.parts)))
+        if not total:
+            return None, None
+        self.shared = self.make(total, int(facts["num-examples"]), facts["noise"])
+        metrics = {
+            "change": 0.0,
+            "consensus-edges": int(np.count_nonzero(self.shared.consensus)),
+            "noise": self.shared.noise,
         }
+        return self.public(), MetricRecord(dict(metrics))
 
-    def gather(self, grid: Grid, server_round: int) -> Row:
-        """Gather the sum, and where it is asked for that of the scores."""
-        row = super().gather(grid, server_round)
-        return row | self._score(grid, server_round) if self.scored else row
+    def public(self) -> ArrayRecord:
+        """Return the public result: the consensus and how much noise is in it."""
+        assert self.shared is not None
+        noise = np.array([self.shared.noise])
+        return wire.record({"consensus": self.shared.consensus, "noise": noise})
 
-    def public_record(self) -> RecordDict:
-        """Return the consensus, and how much noise is in it."""
-        arrays = {"consensus": self.consensus, "noise": np.array([self.relative_noise])}
-        return RecordDict({"arrays": wire.record(arrays)})
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask how many held-out signals the consensus explains, once."""
+        if not self.scored or not self.done or self._evaluated:
+            return
+        self._evaluated = True
+        for node in self.all_nodes(grid):
+            told = ConfigRecord({**config, "server-round": server_round})
+            content = RecordDict({"arrays": arrays, "config": told})
+            yield Message(content, node, "evaluate", group_id=str(server_round))
 
-    def take_personal(self, client: int, content: RecordDict) -> None:
-        """Take a simulated client's graph, for evaluation."""
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return the share of held-out signals that the consensus explains, and its noise."""
+        total, facts = add_up(self.usable(replies, lambda found: read_terms(found, SCORES)))
+        if not total:
+            return None
+        held, clients = max(int(facts["num-examples"]), 1), facts["clients"]
+        explained, helped = (float(value) for value in total["scores"])
+        found = {"held-out-noise": facts["noise"] / held, "held-out": explained / held}
+        if self.helped:
+            found |= {"helped": helped / clients, "helped-noise": facts["noise"] / clients}
+        return MetricRecord(dict(found))
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the public result, if there is one."""
+        if self.shared is None:
+            return {}
+        return {"consensus": self.shared.consensus, "noise": np.array([self.shared.noise])}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore `state_dict`."""
+        if "consensus" in state:
+            self.shared = Shared(state["consensus"].copy(), float(state["noise"][0]))
+            self._evaluated = True
+
+
+class NoTraining(NodeStrategy):
+    """No messages at all: every client learns on its own device (IGL under privacy)."""
+
+    @property
+    def done(self) -> bool:
+        """True: there is nothing to do."""
+        return True
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send nothing."""
+        return []
+
+
+class PersonalGraphs:
+    """Graphs that clients made on their devices; simulated ones send them, to be evaluated."""
+
+    def __init__(self, clients: int, size: int) -> None:
+        self.own, self.alone = np.zeros((clients, size)), np.zeros((clients, size))
+        self.gathered = np.zeros(clients, dtype=bool)
+        self.gamma = np.zeros(clients)
+        self.pulls = np.full(clients, np.nan)
+        self.gains = np.full(clients, np.nan)
+
+    def take(self, client: int, content: RecordDict) -> None:
+        """Take a simulated client's graphs; raise `BadReply` to reject them."""
         record = content["arrays"]
         graphs = {}
         for name in ("weights", "alone"):
             if not isinstance(record, ArrayRecord) or name not in record:
-                raise BadReply(f"{name} is missing")
+                raise wire.BadReply(f"{name} is missing")
             graphs[name] = wire.unpack(record[name])
-            wire.check_reals(graphs[name], name, self.consensus.shape)
+            wire.check_reals(graphs[name], name, self.own.shape[1:])
             if np.min(graphs[name]) < 0.0:
-                raise BadReply(f"{name} has a negative entry, {np.min(graphs[name]):g}")
+                raise wire.BadReply(f"{name} has a negative entry, {np.min(graphs[name]):g}")
         self.own[client], self.alone[client] = graphs["weights"], graphs["alone"]
         self.gathered[client] = True
         summary = content.get("summary")
@@ -130,50 +192,34 @@ class PrivateConsensus(OneSum):
             self.pulls[client] = known.get("pull", np.nan)
             self.gains[client] = known.get("gain", np.nan)
 
-    def _score(self, grid: Grid, server_round: int) -> Row:
-        """Gather how many held-out signals the consensus explains, and whom it helped."""
-        order = ConfigRecord({"round": server_round, "sum": SCORE})
-        asked = {
-            client: RecordDict({"order": order, **self.public_record()})
-            for client in self.participants(server_round)
-        }
-        found = self.secure_sum(grid, asked, server_round, {"scores": SCORES})
-        self.progress.bytes_up += found.bytes_up
-        self.progress.bytes_down += found.bytes_down
-        counts = [self.clients[client].count for client in found.survivors]
-        held = sum(count - self.learning(count) for count in counts)
-        explained, helped = found.total["scores"]
-        noise = noise_in(found)
-        row = {"held-out-noise": noise / max(held, 1), "held-out": float(explained) / max(held, 1)}
-        if self.at_home:
-            row["helped"] = float(helped) / len(counts)
-            row["helped-noise"] = noise / len(counts)
-        return row
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return what is public of the result."""
-        return {"consensus": self.consensus, "noise": np.array([self.relative_noise])}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back `state`; clients make their own graphs again."""
-        if state["consensus"].shape != self.consensus.shape:
-            raise ValueError(f"consensus in the checkpoint has shape {state['consensus'].shape}")
-        self.consensus = state["consensus"].copy()
-        self.relative_noise = float(state["noise"][0])
+SCORES = {"scores": (2,)}
 
 
-class AloneAtHome(PrivateConsensus):
-    """Every client learns alone, at home (method ``igl``): nothing is released or spent."""
+def read_terms(
+    content: RecordDict, parts: Mapping[str, tuple[int, ...]]
+) -> tuple[dict[str, Vector], dict[str, float]]:
+    """Return the terms of a reply and its numbers; raise an error for others than ``parts``."""
+    found = wire.arrays(content["arrays"])
+    if set(found) != set(parts):
+        raise wire.BadReply(f"holds {sorted(found)}, not {sorted(parts)}")
+    for name, array in found.items():
+        wire.check_reals(array, name, parts[name])
+    metrics = content.metric_records.get("metrics", MetricRecord())
+    facts = {key: float(metrics.get(key, 0.0)) for key in ("num-examples", "noise")}  # type: ignore[arg-type]
+    facts["clients"] = float(metrics.get("clients", 1.0))  # type: ignore[arg-type]
+    if not all(0.0 <= value < 2.0**53 for value in facts.values()):
+        raise wire.BadReply(f"numbers out of range: {facts}")
+    return found, facts
 
-    def begin(self, clients: Sequence[Client]) -> None:
-        """Start, and be done: there are no rounds."""
-        super().begin(clients)
-        self.progress.converged = True
 
-    def exhausted(self) -> bool:
-        """Return True: no sum is made."""
-        return True
-
-    def public_record(self) -> RecordDict:
-        """Return nothing to learn from."""
-        return RecordDict({"order": ConfigRecord({"alone": True})})
+def add_up(
+    replies: Mapping[int, tuple[dict[str, Vector], dict[str, float]]],
+) -> tuple[dict[str, Vector], dict[str, float]]:
+    """Return the sums of all replies' terms and numbers; noise adds up by its squares."""
+    if not replies:
+        return {}, {}
+    terms, facts = [found[0] for found in replies.values()], [f[1] for f in replies.values()]
+    total = {name: np.asarray(np.sum([t[name] for t in terms], axis=0)) for name in terms[0]}
+    whole = {key: sum(each[key] for each in facts) for key in ("num-examples", "clients")}
+    return total, {**whole, "noise": float(np.sqrt(sum(each["noise"] ** 2 for each in facts)))}

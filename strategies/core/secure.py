@@ -167,6 +167,7 @@ class SecureSum:
         *,
         layout: Mapping[str, tuple[int, ...]] | None = None,
         personal: Sequence[str] = (),
+        category: str = "train",
     ) -> SecureAnswers:
         """Send each client its payload and return the sum of what they make of it.
 
@@ -179,6 +180,7 @@ class SecureSum:
         timeout : seconds for each exchange
         layout : names and shapes that clients must send; None takes what most of them send
         personal : names of records that differ from client to client; devices are told which
+        category : of the messages that ask for summands, ``train`` or ``evaluate``
 
         Raises
         ------
@@ -187,7 +189,10 @@ class SecureSum:
         """
         groups = {"": payloads}
         (found,) = self.gather_groups(
-            grid, groups, clients, server_round, timeout, layout=layout, personal=personal
+            *(grid, groups, clients, server_round, timeout),
+            layout=layout,
+            personal=personal,
+            category=category,
         ).values()
         if found.error:
             raise NoSum(found)
@@ -203,6 +208,7 @@ class SecureSum:
         *,
         layout: Mapping[str, tuple[int, ...]] | None = None,
         personal: Sequence[str] = (),
+        category: str = "train",
     ) -> dict[G, SecureAnswers]:
         """Gather the sums of several groups side by side: one exchange a stage for all of them.
 
@@ -217,7 +223,7 @@ class SecureSum:
                     f"round {server_round}: a secure sum needs at least {FEWEST} clients, not "
                     f"{len(group.payloads)}: of fewer it would tell the others' values"
                 )
-        stages = _Stages(grid, clients, server_round, timeout, list(wanted.values()))
+        stages = _Stages(grid, clients, server_round, timeout, list(wanted.values()), category)
         self._gathers += 1
         asked = {client for group in wanted.values() for client in group.payloads}
         try:
@@ -364,7 +370,7 @@ class SecureSum:
                 group.answers.survivors = group.round.close_masked(layout)
             finally:
                 refused = group.round.refused
-                stages.fail(f"train.{MASKED}", refused, dict.fromkeys(refused, group))
+                stages.fail(stages.masked, refused, dict.fromkeys(refused, group))
             there = set(group.answers.survivors)
             group.answers.clear = {c: r for c, r in group.answers.clear.items() if c in there}
 
@@ -426,7 +432,7 @@ class SecureSum:
             group.answers.clear[client] = clear
             group.answers.sent.append((client, clear))
 
-        stages.ask(f"train.{MASKED}", asked, content, take)
+        stages.ask(stages.masked, asked, content, take)
         # The directory stands, with those who refused it, or from whom nothing has ever come: they
         # are as if they had dropped out, and come back with new keys.
         strangers = set(asked) - session.met - stages.lost
@@ -462,8 +468,14 @@ class _Stages:
     server_round: int
     timeout: float
     groups: list[_Group]
+    category: str = "train"
     lost: set[int] = field(default_factory=set)
     renewed: bool = False
+
+    @property
+    def masked(self) -> str:
+        """The kind of message that asks for masked summands."""
+        return f"{self.category}.{MASKED}"
 
     def admit(self, session: Session) -> None:
         """Let all members take part that have not failed; lost keys have been made anew."""

@@ -19,9 +19,9 @@ from trellis.apps.common.release import Statistic
 from trellis.apps.experiments.finding import Finding, spread
 from trellis.apps.experiments.making import Making
 
+from ..as_printed import paper_noise
 from ..config import ConsensusGraphConfig
 from ..problem import Vector, degrees
-from ..release import paper_noise
 from .algorithm import (
     ALPHA,
     Constants,

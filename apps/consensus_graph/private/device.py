@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from flwr.app import Context, Message
+from flwr.app import Context, Message, MetricRecord, RecordDict
 
 from trellis.apps.common.node import Node
 from trellis.apps.common.private.noisy_sum import noisy
@@ -17,7 +17,6 @@ from trellis.apps.consensus_graph.problem import Matrix, Vector, edge_count
 from trellis.privacy.accounting.budget import Policy
 from trellis.privacy.accounting.sampled import ratio_for
 from trellis.privacy.secagg.client import Summands
-from trellis.strategies.consensus_graph.orders import SCORE
 from trellis.strategies.core import wire
 
 from . import pooled, score
@@ -29,32 +28,45 @@ def release_ratio(config: ConsensusGraphConfig, share: float) -> float:
     return float(ratio_for(config.epsilon, config.delta) * np.sqrt(share))
 
 
-def sum_of(message: Message, context: Context) -> Summands:
-    """Return what this client adds to the noisy sum that the server asks for."""
-    config, table, learned, held, _ = _read(context)
-    learning = learned.values
-    order = message.content.config_records["order"]
-    server_round = int(order["round"])  # type: ignore[arg-type]
-    if order["sum"] == SCORE:
-        if not config.held_out:
-            raise ValueError("the run declares no held-out score")
-        consensus, noise = _public(message, table)
-        counts = score.scores(learning, held, consensus, noise, config.alpha)
-        return noisy(
-            *(context, config, {"scores": counts}),
-            what="held-out signals that the consensus explains, and whether it helped",
-            sensitivity=score.SENSITIVITY,
-            ratio=release_ratio(config, SCORE_SHARE),
-            server_round=server_round,
-        )
+def statistic_terms(message: Message, context: Context) -> Summands:
+    """Return this client's terms of the noisy sum that the consensus is made of."""
+    config, _, learned, _, _ = _read(context)
     what = "clipped products of the signals" if config.clip else "directions and sizes of signals"
-    return noisy(
-        *(context, config, pooled.summands(learning, config.clip)),
+    found = noisy(
+        *(context, config, pooled.summands(learned.values, config.clip)),
         what=f"{what}, summed over all clients",
         sensitivity=pooled.sensitivity(config.clip),
         ratio=release_ratio(config, config.statistic_share),
-        server_round=server_round,
+        server_round=_round(message),
     )
+    return _counted(found, len(learned.values))
+
+
+def score_terms(message: Message, context: Context) -> Summands:
+    """Return this client's terms of the noisy sum of held-out scores."""
+    config, table, learned, held, _ = _read(context)
+    if not config.sums or not config.held_out:
+        raise ValueError("the run declares no held-out score")
+    consensus, noise = _public(message, table)
+    counts = score.scores(learned.values, held, consensus, noise, config.alpha)
+    found = noisy(
+        *(context, config, {"scores": counts}),
+        what="held-out signals that the consensus explains, and whether it helped",
+        sensitivity=score.SENSITIVITY,
+        ratio=release_ratio(config, SCORE_SHARE),
+        server_round=_round(message),
+    )
+    return _counted(found, len(held))
+
+
+def _round(message: Message) -> int:
+    return int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
+
+
+def _counted(found: Summands, count: int) -> Summands:
+    """Return the summands with their number of signals, which is public, in the clear."""
+    clear = RecordDict({"metrics": MetricRecord({"num-examples": count})})
+    return replace(found, clear=clear)
 
 
 def own_graph(message: Message, context: Context) -> Personal:

@@ -30,7 +30,6 @@ from trellis.privacy.secagg.graph import expected_noisers
 from .pooled import sensitivity
 
 CLEAR, NOTHING = 0.3, 1.0
-EACH_ADVICE = "Noise in a sum (release='sum', three clients or more) does far better."
 _EPSILONS = (1e-3, 1e3)
 
 

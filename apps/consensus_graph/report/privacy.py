@@ -7,16 +7,11 @@ from collections.abc import Sequence
 from trellis.apps.common.metrics import EDGE_THRESHOLD
 from trellis.apps.common.results import RunResult
 from trellis.apps.consensus_graph.config import ConsensusGraphConfig
-from trellis.apps.consensus_graph.private.forecast import EACH_ADVICE, forecast_of
+from trellis.apps.consensus_graph.private.forecast import forecast_of
 from trellis.apps.pages.report import number
 
 TIGHT = f"{EDGE_THRESHOLD:g}"
 
-_EACH = (
-    "Each client's statistic was noised by itself (release='each'). What to expect: at epsilon <= "
-    "1, with at most 1000 signals a client and five clients, no mechanism beat learning alone "
-    "(method igl) in relative error. "
-)
 _SUM = (
     "The consensus was made from one secure sum over all clients, with the noise of one central "
     "mechanism in it. Each client made its own graph from its raw data and the consensus, at home, "
@@ -52,8 +47,6 @@ def privacy_notice(
     if privacy == "paper":
         return _PAPER
     config = ConsensusGraphConfig.from_settings(result.config)
-    if not (config.sums or config.at_home):
-        return _EACH + EACH_ADVICE
     text = _SUM if config.sums else _ALONE
     if config.at_home:
         text += (_GATHERED if "weights" in result.arrays else KEPT) + " "

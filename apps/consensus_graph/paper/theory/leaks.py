@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from trellis.apps.common.node import Node
-from trellis.apps.common.tables import Table
+from trellis.apps.common.release import Statistic
 from trellis.apps.experiments.finding import Finding, spread
 from trellis.apps.experiments.making import Making
 from trellis.apps.pages.plots import curves, level
 
+from ...as_printed import paper_noise
 from ...audit import PAPER_SETTINGS, audit_paper, last_step, neighbours
 from ...config import ConsensusGraphConfig
-from ...problem import recover_statistic
-from ...release import paper_noise, release_statistic
+from ...problem import recover_statistic, statistic
 from ..algorithm import Constants, Course, exact_rounds, guarded_rounds, statistics_of
 from ..judging import mean_and_error, number
 from ..points import settings
@@ -37,8 +37,7 @@ def attacked(item: AttackItem) -> dict[str, float]:
     given |= {"local-steps": steps, "privacy": "paper", "nodes": nodes}
     config = ConsensusGraphConfig.from_settings(given)
     pair = neighbours(config, seed)
-    names = tuple(f"v{i + 1}" for i in range(nodes))
-    known = [release_statistic(config, seed, _NODE, Table(x, names, "audit")) for x in pair]
+    known = [Statistic(statistic(x, config.bound), len(x)) for x in pair]
     _, event = paper_noise(config, seed, _NODE, known[0], 1)
     (one, length), (other, _) = (last_step(config, k.values) for k in known)
     finding = audit_paper(config, trials, seed)

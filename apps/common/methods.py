@@ -1,0 +1,133 @@
+"""Methods: what a study's settings ``method`` and ``privacy`` choose.
+
+A study lists its methods in a table, ``apps/<study>/methods.py``: for every pair of ``method`` and
+``privacy`` what the server and the clients run, which settings have an effect, and what is claimed.
+Everything below that table is written for one method and asks for no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from trellis.apps.common.checks.checking import ConfigError
+
+# Settings of a run that have an effect in every method.
+OF_EVERY_RUN = frozenset(
+    [
+        "rounds",
+        "tolerance",
+        "clients",
+        "clients-least",
+        "enrol-timeout",
+        "timeout",
+        "privacy",
+        "method",
+        "held-out",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a study's table.
+
+    Attributes
+    ----------
+    method, privacy : by which settings it is chosen
+    settings : the settings that have an effect in it, kebab-case, besides `OF_EVERY_RUN`
+    claim : what is claimed of its privacy: ``claim``, ``adversary``, ``neighbouring``,
+        ``not_covered``
+    server : what builds the server's rounds, ``module:function`` in the study's package
+    client : what answers ``train`` messages on a client, in the same form; loaded when it is needed
+    sums : whether clients' replies are noisy secure sums, so that ``epsilon`` is spent on these
+    masks : whether clients' replies reach the server as secure sums only
+    on_device : whether clients make results of their own on their devices, which stay there
+    """
+
+    method: str
+    privacy: str
+    settings: frozenset[str]
+    claim: Mapping[str, str]
+    server: str
+    client: str
+    sums: bool = False
+    masks: bool = False
+    on_device: bool = False
+
+
+@dataclass(frozen=True)
+class Methods:
+    """A study's table of methods; ``package`` is where its modules are."""
+
+    package: str
+    rows: tuple[Method, ...]
+    _by_name: dict[tuple[str, str], Method] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        self._by_name.update({(row.method, row.privacy): row for row in self.rows})
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all methods, each once, in order."""
+        return tuple(dict.fromkeys(row.method for row in self.rows))
+
+    def row(self, method: str, privacy: str) -> Method:
+        """Return one method.
+
+        Raises
+        ------
+        ConfigError
+            For a pair that is not in the table; names those that are.
+        """
+        found = self._by_name.get((method, privacy))
+        if found is not None:
+            return found
+        with_it = [row.privacy for row in self.rows if row.method == method]
+        if with_it:
+            others = _either(row.method for row in self.rows if row.privacy == privacy)
+            raise ConfigError(
+                f"privacy={privacy!r} with method={method!r}: this method has privacy="
+                f"{_either(with_it)}" + (f"; {privacy!r} has method={others}" if others else "")
+            )
+        raise ConfigError(f"method={method!r}: use one of {', '.join(self.names())}")
+
+    def load(self, name: str) -> Callable[..., Any]:
+        """Return a function that a row names as ``module:function``."""
+        module, _, function = name.partition(":")
+        found: Callable[..., Any] = getattr(import_module(f"{self.package}.{module}"), function)
+        return found
+
+    def refuse_without_effect(self, row: Method, changed: Iterable[str]) -> None:
+        """Refuse settings that a user has changed and that have no effect in this method.
+
+        Parameters
+        ----------
+        changed : kebab-case names of the settings that differ from their default
+
+        Raises
+        ------
+        ConfigError
+            Names the setting, and what would make it effective.
+        """
+        for key in changed:
+            if key in row.settings or key in OF_EVERY_RUN:
+                continue
+            raise ConfigError(
+                f"{key} has no effect with method={row.method!r} and privacy={row.privacy!r}; "
+                f"{self._remedy(key, row)}"
+            )
+
+    def _remedy(self, key: str, row: Method) -> str:
+        having = [other for other in self.rows if key in other.settings]
+        if privacies := [other.privacy for other in having if other.method == row.method]:
+            return f"it has with privacy={_either(privacies)}, or leave it at its default"
+        if methods := [other.method for other in having if other.privacy == row.privacy]:
+            return f"it has with method={_either(methods)}, or leave it at its default"
+        pairs = _either(f"{other.method} and privacy={other.privacy}" for other in having)
+        return f"it has with method={pairs}, or leave it at its default"
+
+
+def _either(names: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(names))

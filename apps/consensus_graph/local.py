@@ -1,0 +1,123 @@
+"""One client's part of Algorithm 1: its statistic, (13) solved exactly or by K steps, and line 5.
+
+The statistic zbar is computed from the data once, at enrolment, and stays in ``context.state``. So
+does, where (13) is solved by gradient steps, the graph before the last one: line 5 of Algorithm 1
+begins a round with w^(t,0) = w^(t-1,K) and w^(t,-1) = w^(t-1,K-1), so that momentum carries over
+from round to round. The server keeps the first and sends it back; the second never leaves the
+client.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from flwr.app import Context, Message
+
+from trellis.apps.common.node import Node
+from trellis.apps.common.release import Statistic
+from trellis.apps.common.results import write_atomically
+from trellis.privacy.accounting.budget import Policy
+from trellis.strategies.core import wire
+
+from .config import ConsensusGraphConfig
+from .data import client_table, in_units
+from .private.score import split
+from .problem import Vector, statistic
+from .solver import accelerated_steps, solve
+
+
+def settings_of(context: Context) -> ConsensusGraphConfig:
+    """Return the run's settings, with numbers in place of auto; pulls come from the server."""
+    return ConsensusGraphConfig.from_run_config(context.run_config).resolved()
+
+
+def statistic_of(config: ConsensusGraphConfig, context: Context) -> Statistic:
+    """Return zbar from ``context.state``; from the data where a restart has emptied that."""
+    if "statistic" in context.state:
+        return Statistic.from_records(context.state)
+    node, seed = Node.of(context), int(context.run_config["seed"])
+    Policy.from_node_config(context.node_config).permit(config.privacy)
+    table = client_table(config, seed, node)
+    table, _, _ = in_units(config, *split(table, config.held_out, node, seed, config.privacy))
+    known = Statistic(statistic(table.values, config.statistic_clip), len(table.values))
+    known.keep(context.state)
+    return known
+
+
+def sent_graphs(message: Message, size: int) -> dict[str, Vector]:
+    """Return the graphs (``size``,) of a message, checked before anything is computed from them.
+
+    Raises
+    ------
+    BadReply
+        For arrays of other shapes, and for numbers that are not finite or too large to use.
+    """
+    found = wire.arrays(message.content["arrays"])
+    for name, array in found.items():
+        wire.check_reals(array, name, (size,))
+    return found
+
+
+def local_graph(
+    config: ConsensusGraphConfig,
+    context: Context,
+    z: Vector,
+    sent: dict[str, Vector],
+    pull: float,
+    server_round: int,
+    noise: Vector | None = None,
+) -> Vector:
+    """Return this client's graph: (13) with the pull to the consensus that was sent.
+
+    Parameters
+    ----------
+    z : (p,) mean squared differences, or FedAvg's stand-in
+    sent : ``consensus`` (p,), and ``own`` (p,) to begin gradient steps from
+    pull : rho gamma_i
+    noise : (p,) added to the last gradient, (26)
+    """
+    if config.local_steps == 0:
+        return solve(z, config.alpha, config.beta, pull, sent["consensus"]).w
+    node = Node.of(context)
+    w, before = accelerated_steps(
+        sent["own"],
+        z,
+        config.alpha,
+        config.beta,
+        pull,
+        sent["consensus"],
+        config.local_steps,
+        previous=load_momentum(node, context, server_round, z.size),
+        last_gradient_noise=noise,
+        step=config.step,
+    )
+    save_momentum(node, context, server_round, np.asarray(before))
+    return w
+
+
+def save_momentum(node: Node, context: Context, server_round: int, before: Vector) -> None:
+    """Keep w^(t, K-1) for the next round's line 5.
+
+    On disk where the node has a folder, by round, so that a run resumed from any checkpoint finds
+    the one it needs; else in ``context.state``.
+    """
+    if node.state_path is None:
+        context.state["momentum"] = wire.record({str(server_round): before})
+    else:
+        path = node.state_path / f"momentum-{server_round}.f8"
+        write_atomically(path, np.ascontiguousarray(before, dtype="<f8").tobytes())
+        (node.state_path / f"momentum-{server_round - _KEPT}.f8").unlink(missing_ok=True)
+
+
+_KEPT = 1000  # rounds whose momentum stays on a device's disk
+
+
+def load_momentum(node: Node, context: Context, server_round: int, size: int) -> Vector | None:
+    """Return what `save_momentum` kept after the round before; None if there is nothing."""
+    last = str(server_round - 1)
+    if node.state_path is None:
+        if "momentum" not in context.state or last not in context.state["momentum"]:
+            return None
+        return wire.unpack(context.state.array_records["momentum"][last])
+    path = node.state_path / f"momentum-{last}.f8"
+    found = np.frombuffer(path.read_bytes(), dtype="<f8") if path.is_file() else None
+    return found if found is not None and found.size == size else None

@@ -1,0 +1,133 @@
+"""Secure aggregation as middleware: a Grid whose exchange returns one reply, the sum.
+
+    strategy = FedAvg()                                       # or any strategy that needs a mean
+    strategy.start(SecureGrid(grid), initial_arrays)
+
+and on the client ``secure_aggregation(app)`` (`trellis.privacy.secagg.client`). The strategy does
+not know: it sends its messages, alike for all nodes, and gets one reply, whose arrays are the mean
+over the nodes that answered, weighted by ``num-examples``; or the plain sum, if the client's
+summands are given by the study. No reply of a single node ever reaches the server unmasked.
+
+With ``noisy`` every client adds its share of one noise before it masks (distributed differential
+privacy), and the reply's metrics have ``noise``, the standard deviation in an entry of the sum.
+
+A strategy that needs single replies, for a median or for distances to the mean, cannot run on sums.
+`core.secure` has the protocol's rounds, `privacy.secagg` what it protects against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from trellis.privacy.secagg.client import COUNT
+
+from .core.enrolment import Client, StudyError
+from .core.secure import SecureAnswers, SecureSum
+from .core.sums import noise_in
+from .enrolled_grid import EnrolledGrid
+from .grid_wrapper import GridWrapper
+
+_TIMEOUT = 3600.0
+
+
+class SecureGrid(GridWrapper):
+    """A Grid around another: ``train`` and ``evaluate`` messages come back as one reply, a sum.
+
+    ``query`` messages pass as they are.
+
+    Parameters
+    ----------
+    grid : any Flower Grid
+    sums : the protocol's parameters; see `SecureSum`
+    """
+
+    def __init__(self, grid: Grid, sums: SecureSum | None = None) -> None:
+        super().__init__(grid)
+        self.sums = sums or SecureSum()
+        self._numbers: dict[int, int] = {}  # the place of a node among the clients, by id
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Return one reply: the sum over the nodes that answered.
+
+        Raises
+        ------
+        StudyError
+            If too few nodes are left for a sum, or messages are not alike.
+        """
+        asked = list(messages)
+        if not asked:
+            return []
+        category = asked[0].metadata.message_type
+        if category.startswith("query"):
+            return self.grid.send_and_receive(asked, timeout=timeout)
+        if category not in ("train", "evaluate"):
+            raise StudyError(f"a secure sum of {category!r}: use train or evaluate messages")
+        nodes = [message.metadata.dst_node_id for message in asked]
+        clients = self._clients(nodes)
+        places = {self._numbers[node]: message for node, message in zip(nodes, asked, strict=True)}
+        label = asked[0].metadata.group_id
+        found = self.sums.gather(
+            self.grid,
+            {place: message.content for place, message in places.items()},
+            clients,
+            int(label) if label.isdecimal() else 0,
+            _TIMEOUT if timeout is None else timeout,
+            category=category,
+        )
+        if isinstance(self.grid, EnrolledGrid):
+            of = {place: node for node, place in self._numbers.items()}
+            self.grid.failures |= {of[place]: text for place, text in found.failures.items()}
+        return [Message(_content(found, asked[0]), reply_to=asked[0])]
+
+    def _clients(self, nodes: Iterable[int]) -> list[Client]:
+        """Return every node that was ever asked, in the order of its first message."""
+        for node in nodes:
+            self._numbers.setdefault(node, len(self._numbers))
+        there = set(self.get_node_ids())
+        found = []
+        for node, place in self._numbers.items():
+            known = Client(f"node {node}", place, 0, [], node)
+            if isinstance(self.grid, EnrolledGrid):
+                known = replace(self.grid.client(node), node_id=node)
+            found.append(known if node in there else replace(known, node_id=0))
+        return found
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Refuse: what is pushed by itself would be answered in the clear."""
+        raise StudyError("SecureGrid: use send_and_receive, which returns sums")
+
+
+def _content(found: SecureAnswers, asked: Message) -> RecordDict:
+    """Return a sum as a reply: arrays by name, numbers that clients sent in the clear added up."""
+    total, metrics = dict(found.total), _added(found)
+    if COUNT in total:  # terms were weighted: the reply is their mean
+        count = float(total.pop(COUNT)[0])
+        if not count > 0.0:
+            raise StudyError("a secure mean over no examples: every client sent num-examples=0")
+        total = {name: array / count for name, array in total.items()}
+        metrics["num-examples"] = count
+    metrics |= {"clients": float(len(found.survivors)), "noise": noise_in(found)}
+    sent = asked.content.get("arrays")
+    arrays = ArrayRecord()
+    for name, array in total.items():
+        kind = sent[name].dtype if isinstance(sent, ArrayRecord) and name in sent else "float64"
+        arrays[name] = Array(np.asarray(array, dtype=kind))
+    return RecordDict({"arrays": arrays, "metrics": MetricRecord(dict(metrics))})
+
+
+def _added(found: SecureAnswers) -> dict[str, float]:
+    """Return the sums of the metrics that survivors sent in the clear."""
+    total: dict[str, float] = {}
+    for client in found.survivors:
+        record = found.clear.get(client, RecordDict()).get("metrics", ConfigRecord())
+        for key, value in record.items():
+            if isinstance(value, int | float):
+                total[key] = total.get(key, 0.0) + float(value)
+    return total
