@@ -69,6 +69,11 @@ class SecureGrid(GridWrapper):
             return self.grid.send_and_receive(asked, timeout=timeout)
         if category not in ("train", "evaluate"):
             raise StudyError(f"a secure sum of {category!r}: use train or evaluate messages")
+        if any(message.content != asked[0].content for message in asked):
+            raise StudyError(
+                "SecureGrid: nodes are sent different messages, and masks bind what each was sent; "
+                "run a strategy on it that sends all nodes the same and needs nothing but a sum"
+            )
         nodes = [message.metadata.dst_node_id for message in asked]
         clients = self._clients(nodes)
         places = {self._numbers[node]: message for node, message in zip(nodes, asked, strict=True)}

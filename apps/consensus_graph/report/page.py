@@ -30,6 +30,10 @@ _METHODS = {
         "Each client learned its graph alone (method igl): there is no consensus, gamma is not "
         "used, and every edge is private."
     ),
+    "one-shot": (
+        "Every client sent its statistic once, and the server computed all graphs: (8) in one "
+        "exchange. gamma is how much a client counts in the consensus."
+    ),
     "fedavg": (
         "One graph was learned for all clients (method fedavg): no client has a graph of its own, "
         "there are no private edges, and gamma is not used."

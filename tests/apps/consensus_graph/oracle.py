@@ -11,6 +11,8 @@ TIGHT = {
     "tol_gap_rel": 1e-11,
     "tol_feas": 1e-11,
     "tol_ktratio": 1e-9,
+    # By its default of .99 it stalls far from these tolerances on some processors.
+    "max_step_fraction": 0.9,
 }
 
 

@@ -126,7 +126,7 @@ def test_one_that_drops_out_is_missing_and_too_many_stop_the_run():
 
 
 def test_alone_at_home_nothing_is_released():
-    result = run(STUDY, {**SMALL, "method": "igl"})
+    result = run(STUDY, {**SMALL, "epsilon": 1.0, "method": "igl"})
     assert all(not entry["events"] for entry in result.ledger["clients"])
     assert result.metrics == []
     for w, raw in zip(result.arrays["weights"], signals(SMALL), strict=True):
@@ -140,50 +140,38 @@ def test_fedavg_has_one_graph_for_all():
     assert not any("gathered" in note for note in result.notes)
 
 
-def test_one_exchange_gives_the_graphs_of_the_rounds_to_the_bit():
-    settings = {**SMALL, "release": "each", "epsilon": 30.0, "rounds": 60}
-    rounds = run(STUDY, {**settings, "one-exchange": "off", "acceleration": "off"})
-    once = run(STUDY, settings)
+def test_one_shot_gives_the_graphs_of_the_rounds_to_the_bit():
+    settings = {"nodes": 8, "clients": 6, "signals": "30", "rounds": 60}
+    rounds, once = run(STUDY, settings), run(STUDY, {**settings, "method": "one-shot"})
     assert len(rounds.metrics) > 3
     assert len(once.metrics) == 1
     assert once.metrics[0]["iterations"] == len(rounds.metrics)
     for name, array in rounds.arrays.items():
         assert array.tobytes() == once.arrays[name].tobytes(), name
     assert once.headline["objective"] == rounds.headline["objective"]
-    assert once.ledger["epsilon"] == rounds.ledger["epsilon"]
+    assert once.settled
     assert once.bytes_up < rounds.bytes_up / 3
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"release": "sum", "local-steps": 3}, "local-steps is of rounds"),
-        ({"release": "sum", "sample": 3}, "sample is of rounds"),
-        ({"release": "sum", "robust": "median"}, "looks at single replies"),
-        ({"release": "sum", "noise": "gaussian"}, "made of floats"),
-        ({"release": "sum", "method": "igl"}, "learn alone"),
-        ({"release": "sum", "clients": 2}, "needs three"),
-        ({"release": "sum", "privacy": "none"}, "privacy='none'"),
-        ({"personal": "device", "release": "each"}, "no results that a device"),
-        ({"personal": "device", "method": "fedavg"}, "no results that a device"),
-        ({"one-exchange": True, "release": "sum"}, "one-exchange"),
-        ({"one-exchange": True, "release": "each", "sample": 2}, "one-exchange='on'"),
-        ({"one-exchange": "on", "privacy": "none", "local-steps": 2}, "one-exchange='on'"),
-        ({"one-exchange": "often", "release": "each"}, "one-exchange='often'"),
+        ({"local-steps": 3}, "local-steps has no effect.*privacy=none or paper"),
+        ({"sample": 3}, "sample has no effect"),
+        ({"robust": "median"}, "robust has no effect"),
+        ({"rho": 2.0}, "rho has no effect.*privacy=none or paper"),
+        ({"method": "igl"}, "epsilon has no effect.*method=fedgl or fedavg"),
+        ({"clients": 2}, "needs three"),
+        ({"privacy": "none"}, "epsilon has no effect.*privacy=paper or sound"),
+        ({"privacy": "none", "epsilon": 1.0, "dropout": 0.2}, "dropout has no effect"),
+        ({"method": "one-shot"}, "privacy='sound' with method='one-shot'.*privacy=none"),
+        ({"method": "jgl"}, "method='jgl': use one of fedgl, igl, fedavg, one-shot"),
+        ({"release": "sum"}, "release: unknown setting"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_reason(changes, reason):
     with pytest.raises(ConfigError, match=reason):
         ConsensusGraphConfig.from_settings({**SMALL, **changes})
-
-
-@pytest.mark.parametrize(
-    "changes", [{"local-steps": 3}, {"sample": 3}, {"clients": 2}, {"noise": "gaussian"}]
-)
-def test_sound_falls_back_to_single_releases(changes):
-    config = ConsensusGraphConfig.from_settings({**SMALL, **changes})
-    assert not config.sums
-    assert not config.at_home
 
 
 # --- on devices ----------------------------------------------------------------------------------

@@ -39,8 +39,8 @@ WAYS = {
     "igl": {"method": "igl"},
     "fedavg": {"method": "fedavg"},
     "paper": {"privacy": "paper", "local-steps": 2},
-    "each": {"privacy": "sound", "release": "each"},
-    "sums at the server": {"privacy": "sound", "personal": "server"},
+    "one-shot": {"method": "one-shot"},
+    "one graph from a noisy sum": {"privacy": "sound", "method": "fedavg"},
 }
 
 

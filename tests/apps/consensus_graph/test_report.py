@@ -105,7 +105,7 @@ def test_one_graph_for_all_is_said_and_drawn_once(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "text"),
     [
-        ("sound", "no mechanism beat learning alone"),
+        ("sound", "one secure sum over all clients"),
         ("paper", "This run is not private"),
         ("none", "Nothing was noised"),
     ],

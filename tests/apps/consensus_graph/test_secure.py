@@ -7,14 +7,9 @@ import pytest
 
 from trellis.apps import run
 from trellis.apps.common.settings import ConfigError
-from trellis.apps.consensus_graph.client_app import summands
 from trellis.apps.consensus_graph.config import ConsensusGraphConfig
-from trellis.apps.consensus_graph.server_app import build_strategy
 from trellis.sim.faults import Drop, Raise
-from trellis.strategies.consensus_graph.strategy import ConsensusGraph
-from trellis.strategies.core.base import RoundPlan, StudyError
-from trellis.strategies.core.secure import SecureSum
-from trellis.strategies.core.sums import SumStrategy
+from trellis.strategies.core.base import StudyError
 
 STUDY = "consensus-graph"
 FEDAVG = {"method": "fedavg", "nodes": 8, "clients": 6, "signals": "10,20,30,20,10,40"}
@@ -31,11 +26,6 @@ def test_the_masked_run_gives_the_graph_of_the_open_one():
 def test_masks_are_random_but_the_result_is_not():
     first, second = run(STUDY, SECURE), run(STUDY, SECURE)
     assert first.arrays["consensus"].tobytes() == second.arrays["consensus"].tobytes()
-
-
-def test_releases_are_accounted_as_in_the_open():
-    result = run(STUDY, {**SECURE, "privacy": "sound", "release": "each", "epsilon": 20.0})
-    assert [e["epsilon"] for e in result.ledger["clients"]] == pytest.approx([20.0] * 6)
 
 
 @pytest.mark.parametrize(
@@ -56,31 +46,20 @@ def test_too_few_clients_stop_the_run_with_a_reason():
 
 def test_a_server_that_asks_in_the_clear_is_refused(monkeypatch):
     # The run config promises masks; the strategy asks for plain replies all the same.
-    monkeypatch.setattr("trellis.strategies.core.secure.SecureSum", lambda: None)
+    monkeypatch.setattr("trellis.strategies.secure_grid.SecureGrid", lambda grid: grid)
     with pytest.raises(StudyError, match="this reply would be in the clear"):
         run(STUDY, SECURE)
 
 
-@pytest.mark.parametrize("method", ["fedgl", "igl"])
+@pytest.mark.parametrize("method", ["fedgl", "igl", "one-shot"])
 def test_a_rule_that_is_no_sum_is_refused(method):
-    with pytest.raises(ConfigError, match="only the rule of method='fedavg' is a sum"):
+    with pytest.raises(ConfigError, match=r"secure-aggregation has no effect.*method=fedavg"):
         ConsensusGraphConfig.from_settings({"method": method, "secure-aggregation": True})
-    assert not issubclass(ConsensusGraph, SumStrategy)
-    with pytest.raises(TypeError, match="secure"):
-        ConsensusGraph(RoundPlan(1, 0.0, 3), rho=1.0, lambda_=0.1, secure=SecureSum())
 
 
 def test_two_clients_are_too_few():
     with pytest.raises(ConfigError, match="at least three clients"):
         ConsensusGraphConfig.from_settings({**SECURE, "clients": 2, "signals": "10"})
-
-
-def test_the_strategy_is_secure_only_where_asked():
-    config = ConsensusGraphConfig.from_settings(SECURE)
-    assert build_strategy(config, {"plan": RoundPlan(1, 0.0, 6)}).secure is not None
-    config = ConsensusGraphConfig.from_settings(FEDAVG)
-    assert build_strategy(config, {"plan": RoundPlan(1, 0.0, 6)}).secure is None
-    assert callable(summands)
 
 
 def test_the_report_says_what_masks_cover(tmp_path):
