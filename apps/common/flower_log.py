@@ -6,11 +6,12 @@ import logging
 
 from trellis.apps.common.settings import ConfigError
 from trellis.apps.common.tables import DataError
+from trellis.apps.outside import StudyNotLoaded
 from trellis.strategies.core.checkpoint import CheckpointError
 from trellis.strategies.core.enrolment import StudyError
 
 # Errors that say what to do: a trace would hide it.
-_FOR_USERS = (StudyError, ConfigError, DataError, CheckpointError)
+_FOR_USERS = (StudyError, ConfigError, DataError, CheckpointError, StudyNotLoaded)
 
 
 def log_through_flower() -> None:
@@ -33,6 +34,9 @@ class _Reason(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Change a record; all are kept."""
         error = record.exc_info[1] if record.exc_info else None
+        # Flower wraps what a runtime raises in errors that only say that there was one.
+        while type(error) is RuntimeError and error.__cause__ is not None:
+            error = error.__cause__
         if error is not None:
             kind = "" if isinstance(error, _FOR_USERS) else f"{type(error).__name__}: "
             self.reason = f"the run failed: {kind}{' '.join(str(error).split())}"

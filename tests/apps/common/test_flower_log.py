@@ -53,6 +53,14 @@ def test_any_other_error_keeps_its_trace_and_ends_with_one_line(flower):
     assert flower[1][-1].splitlines()[-1] == "the run failed: KeyError: 'x'"
 
 
+def test_what_flower_wraps_is_unwrapped(flower):
+    wrapped = RuntimeError("An error was encountered. Ending simulation.")
+    wrapped.__cause__ = RuntimeError("Simulation Runtime crashed.")
+    wrapped.__cause__.__cause__ = OSError("no space left")
+    fail(flower[0], wrapped)
+    assert flower[1][-1].splitlines()[-1] == "the run failed: OSError: no space left"
+
+
 def test_a_run_that_completes_is_logged_as_it_is(flower):
     flower[0].info("")
     logging.getLogger("trellis.run").info("done")
