@@ -6,6 +6,7 @@
 # make paper  the papers' figures at their own sizes, writes docs/papers.md (QUICK=1 in 15 minutes)
 # make docs   the documentation as a site without a network, into site/; broken links fail
 # make notebook   run docs/own-data.ipynb and docs/tour.ipynb anew and keep what they show
+# make apps   write the Flower apps' pyproject.toml files from the studies' config classes
 # make lock   resolve and pin every version anew
 # make clean  remove everything the commands above made
 
@@ -22,7 +23,7 @@ export FLWR_DISABLE_UPDATE_CHECK := 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: install run test test-deploy test-graph lint bench paper docs notebook lock clean
+.PHONY: install run test test-deploy test-graph lint bench paper docs notebook apps lock clean
 
 install: $(INSTALLED)
 
@@ -64,6 +65,9 @@ docs: install
 
 notebook: install
 	$(BIN)/python -m tests.docs.notebook docs/own-data.ipynb docs/tour.ipynb
+
+apps: install
+	$(BIN)/python -m trellis.apps.command.flower_apps
 
 # Pins every version anew. torch is pinned by hand: newer ones bring gigabytes of CUDA packages.
 lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from copy import copy
 from functools import cache
 
 from flwr.app import Context, Message
@@ -10,8 +11,16 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from trellis.apps import study_module
+from trellis.apps.common.federation import (
+    SIZE,
+    answer_size,
+    complete_for,
+    engine_of,
+    supernodes_of,
+)
 from trellis.apps.common.guard import guarded
 from trellis.apps.common.node import is_simulated
+from trellis.apps.common.run_config import complete
 from trellis.apps.common.threads import one_blas_thread
 
 
@@ -25,7 +34,9 @@ class StudyClientApp(ClientApp):
 
             return answer(message, context)
         if is_simulated(context):
-            return _answer(message, context)
+            if message.metadata.message_type == SIZE:
+                return answer_size(message, context)
+            return _answer_completed(message, context)
         _forget_what_is_loaded("by Flower")
         reply = guarded(message, context, _answer)
         _forget_what_is_loaded("by the study")
@@ -43,6 +54,18 @@ def _forget_what_is_loaded(_: str) -> None:
     gc.freeze()
 
 
+def _answer_completed(message: Message, given: Context) -> Message:
+    """Answer with a completed run config; Flower permits no other one in the context itself."""
+    run_config = complete(given.run_config, supernodes_of(given))
+    if run_config is given.run_config:
+        return _answer(message, given)
+    context = copy(given)
+    context.run_config = run_config
+    reply = _answer(message, context)
+    given.state = context.state
+    return reply
+
+
 def _answer(message: Message, context: Context) -> Message:
     app: ClientApp = study_module(str(context.run_config["study"]), "client_app").app
     # A product's last bits depend on the number of threads; every runtime uses one.
@@ -56,6 +79,12 @@ server_app = ServerApp()
 
 @server_app.main()
 def _main(grid: Grid, context: Context) -> None:
+    engine = engine_of(grid)
+    if engine != "local":
+        from trellis.apps.common.flower_log import log_through_flower  # no device needs it
+
+        log_through_flower()
+    complete_for(grid, context, simulated=engine != "deployment")
     app: ServerApp = study_module(str(context.run_config["study"]), "server_app").app
     # In one process this holds for the clients as well, and spares them setting it every message.
     with one_blas_thread():

@@ -13,6 +13,7 @@ device every message is a process of its own.
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 import tomllib
@@ -69,7 +70,9 @@ def outside_package(study: str) -> str:
         from trellis import apps
 
         known = [*apps.STUDIES, *(one.name for one in outside_studies())]
-        raise ConfigError(f"study={study!r}: use one of {', '.join(known)}")
+        close = difflib.get_close_matches(study, known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ConfigError(f"study={study!r}: {hint}use one of {', '.join(known)}")
     packages = {one.package: one for one in found}
     if len(packages) > 1:
         said = " and ".join(f"{one.package} ({one.source})" for one in packages.values())

@@ -2,7 +2,8 @@
 
 Every message to a real device passes `guarded`, whatever its study. In this order:
 
-1. the node config and the run's settings are read, and the owner's policy judges them (E1, E4);
+1. the node config and the run's settings are read (whichever form they have, see `run_config`),
+   and the owner's policy judges them (E1, E4);
 2. the study answers, with the owner's bounds on time and on classes that a run may name;
 3. whatever goes wrong becomes a code; the details go to the device's log, and nowhere else.
 
@@ -24,6 +25,7 @@ from flwr.app import Context, Message
 
 from trellis.apps.common.enrolment import refusal
 from trellis.apps.common.node import Node
+from trellis.apps.common.run_config import complete
 from trellis.apps.common.settings import StudyConfig, config_class, permit_name
 from trellis.apps.common.tables import DataError
 from trellis.privacy.device import log
@@ -89,7 +91,7 @@ class _Task:
             given.node_id,
             whole_config(given.node_config),
             given.state,
-            given.run_config,
+            complete(given.run_config),
             given.series_id,
         )
         policy = Policy.from_node_config(context.node_config)
@@ -98,11 +100,12 @@ class _Task:
             mine = {k: v for k, v in context.node_config.items() if k in OWNER_KEYS}
             keep_policy(node.state_path, mine)
         kind = self.message.metadata.message_type
-        settings = config_class(str(given.run_config["study"]))
+        run_config = context.run_config
+        settings = config_class(str(run_config["study"]))
         try:
             # First: already to check a setting, a study may make as many things as it says.
-            policy.permit_numbers(whole_numbers(settings, given.run_config))
-            config = settings.from_run_config(given.run_config)
+            policy.permit_numbers(whole_numbers(settings, run_config))
+            config = settings.from_run_config(run_config)
             policy.permit_run(wish(config))
             policy.permit_size(content_bytes(self.message.content))
             if kind == ENROL and config.privacy != "none":

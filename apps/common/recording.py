@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,7 @@ from flwr.serverapp import Grid
 from trellis.apps import study_module
 from trellis.apps.common.evaluation.model_file import write_model_file
 from trellis.apps.common.evaluation.scores import gather, numbers
+from trellis.apps.common.federation import engine_of
 from trellis.apps.common.files.metrics_file import MetricsFile
 from trellis.apps.common.files.run_folder import (
     CHOSEN,
@@ -36,8 +38,8 @@ from trellis.apps.common.settings import ConfigError, StudyConfig
 from trellis.apps.network.place import clients_here, place_of, tell_of_graph
 from trellis.apps.pages.wording import Wording
 from trellis.privacy.accounting.ledger import Ledger
-from trellis.strategies.core.base import Client, RoundPlan, StudyError, StudyStrategy
-from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
+from trellis.strategies.core.base import Client, RoundPlan, StudyStrategy
+from trellis.strategies.core.checkpoint import Checkpoint
 from trellis.strategies.core.robust import Robust
 from trellis.strategies.node_strategy import Sampler
 from trellis.strategies.rounds import Rounds
@@ -49,7 +51,6 @@ Config = TypeVar("Config", bound=StudyConfig)
 # A resumed run may go on for longer, where its noise was not made for so many rounds, or more
 # strictly; everything else must be as it was.
 _MAY_DIFFER_ON_RESUME = ("rounds", "tolerance", "timeout", "clients-least", "enrol-timeout")
-_ENGINES = {"LocalGrid": "local", "InMemoryGrid": "flower"}
 
 
 class StudyRun(Generic[Config]):
@@ -65,9 +66,7 @@ class StudyRun(Generic[Config]):
 
     def __init__(self, context: Context, grid: Grid, config_class: type[Config]) -> None:
         run_config = context.run_config
-        engine = _ENGINES.get(type(grid).__name__, "deployment")
-        if engine != "local":
-            _log_through_flower()
+        engine = engine_of(grid)
         self.config = config_class.from_run_config(run_config)
         self.seed = _seed(run_config)
         self.resume = bool(run_config.get("resume", False))
@@ -76,6 +75,12 @@ class StudyRun(Generic[Config]):
         self.data = str(run_config.get("data", ""))
         self.devices = _names(str(run_config.get("devices", "")))
         self.folder = _folder(str(run_config.get("out", "")))
+        if self.resume and self.folder is None:
+            raise ConfigError("resume=true: needs out, the folder of the run to go on with")
+        if self.folder is None and engine != "local":
+            self.folder = kept_folder(self.config.study, context.run_id)
+        if engine != "local":
+            log.info("the result goes to %s", self.folder)
         self.place = place_of(run_config, self.config, self.seed)
         self._clients = self.config.clients
         if self.place is not None:
@@ -86,8 +91,6 @@ class StudyRun(Generic[Config]):
         # Whether this run may write into its folder: a resumed one when it has been taken up.
         self._ready = True
         self._seconds_before = 0.0
-        if self.resume and self.folder is None:
-            raise ConfigError("resume=true: needs out, the folder of the run to go on with")
         self.result = RunResult(
             study=self.config.study,
             seed=self.seed,
@@ -97,7 +100,7 @@ class StudyRun(Generic[Config]):
         )
         if chosen := str(run_config.get("chosen", "")):
             self.result.notes.append(f"{CHOSEN}{chosen}.")
-            log.info("chosen for this data: %s", chosen)
+            log.info("chosen for this run: %s", chosen)
         self.ledger = Ledger(self.config.privacy, self.config.delta)
 
     @property
@@ -393,25 +396,6 @@ def wording(study: str) -> Wording:
     return found
 
 
-def _log_through_flower() -> None:
-    """Let our log be seen where Flower's is: in ``flwr run --stream`` and ``flwr log``."""
-    ours = logging.getLogger("trellis")
-    if not ours.handlers:
-        ours.handlers = list(logging.getLogger("flwr").handlers)
-        ours.setLevel(logging.INFO)
-        ours.propagate = False
-        logging.getLogger("flwr").addFilter(_one_line)
-
-
-def _one_line(record: logging.LogRecord) -> bool:
-    """Tell errors that say what to do in one line: a trace would hide them."""
-    error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, StudyError | ConfigError | CheckpointError):
-        record.msg, record.args = f"{record.getMessage()}: {error}", ()
-        record.exc_info = record.exc_text = None
-    return True
-
-
 def _seed(run_config: Mapping[str, Any]) -> int:
     value = run_config.get("seed", 1)
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
@@ -421,6 +405,17 @@ def _seed(run_config: Mapping[str, Any]) -> int:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def kept_folder(study: str, run_id: int) -> Path:
+    """Return where a run of Flower is kept that names no folder.
+
+    Not in the current directory, which is that of whoever started the SuperLink.
+    """
+    home = Path(os.environ.get("TRELLIS_HOME") or Path.home() / ".trellis")
+    if not home.is_absolute():
+        raise ConfigError(f"TRELLIS_HOME={str(home)!r}: must be an absolute path")
+    return home / "runs" / f"{study}-{time.strftime('%Y%m%d-%H%M%S')}-{run_id}"
 
 
 def _folder(out: str) -> Path | None:

@@ -14,9 +14,9 @@ from trellis.apps.common.own_data.choosing import Chosen, choose_places, places_
 from trellis.apps.common.own_data.scaling import scales_by_value
 from trellis.apps.common.progress import publish, row_of
 from trellis.apps.common.results import RunResult, is_held
+from trellis.apps.common.run_config import COMMON
 from trellis.apps.common.settings import ConfigError, Scalar, config_class
 from trellis.apps.common.tables import client_files, client_sources, shared_dataset
-from trellis.apps.network.place import DEFAULTS
 from trellis.strategies.core.base import StudyError
 
 if TYPE_CHECKING:
@@ -131,16 +131,14 @@ def make_run_config(
         settings["scales"] = scales_by_value(str(settings["scales"]))
     config = kind.from_settings(settings)
     return {
+        **COMMON,
         "study": study,
         "seed": seed,
-        "out": "",
         "resume": resume,
         "force": force,
         "report": False,
         "data": "" if data is None else str(Path(data).resolve()),
-        "devices": "",
         "chosen": ", ".join(reasons.values()),
-        **DEFAULTS,
         **config.run_config(),
     }
 

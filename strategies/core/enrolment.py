@@ -21,7 +21,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from .exchange import OFFLINE, Answers, content_bytes
-from .nodes import OnlineNode, online
+from .nodes import OnlineNode, is_simulation, online
 from .wire import MOMENTS, BadReply
 
 log = logging.getLogger("trellis.strategy")
@@ -344,13 +344,14 @@ def _waiting_for(asking: _Asking, found: Heard, needed: int, devices: Sequence[s
     names = {node.name for node in asking.nodes.values()} | {c.own for c in found.clients}
     missing = [name for name in devices if name not in names]
     there = len(asking.nodes) - len(found.bridges)
-    here = f"{there} of {needed} devices are online"
+    what = "client" if is_simulation(asking.grid) else "device"
+    here = f"{there} of {needed} {what}s are online"
     if there >= needed or (silent and not missing):
         return f"waiting for the answer of {', '.join(silent)}; {here}"
     if missing:
         return f"waiting for {', '.join(missing)}, not online yet; {here}"
     more = needed - there
-    return f"waiting for {more} more device{'s' * (more > 1)}; {here}"
+    return f"waiting for {more} more {what}{'s' * (more > 1)}; {here}"
 
 
 def _too_few(found: Heard, needed: int, least: int, reasons: Sequence[str]) -> str:

@@ -133,11 +133,12 @@ def _pip(words: list[str]) -> None:
 
 
 def _flwr(words: list[str]) -> None:
-    """Look up the keys of a run config."""
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    """Look up the keys of a run config in the app that is run."""
+    app = ROOT / words[1] if words[0] == "run" else ROOT
+    known = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     for key, _ in _pairs(words, "--run-config"):
         table, _, setting = key.rpartition(".")
-        if setting not in (known[table] if table else known):
+        if setting not in (known.get(table, ()) if table else known):
             raise Unknown(f"{key}: not a key of the run config")
 
 

@@ -110,12 +110,14 @@ def test_marks_stand_before_a_block():
         "make coffee",
         "pip install '.[coffee]'",
         "flwr run . --run-config 'consensus-graph.rhoo=1'",
+        "flwr run apps/consensus_graph --run-config 'consensus-graph.rho=1'",
+        "flwr run apps/coffee",
         "flower-supernode --node-config 'requireprivacy=true'",
         "coffee --black",
     ],
 )
 def test_what_is_wrong_in_a_command_is_found(command):
-    with pytest.raises((Unknown, ValueError, SystemExit)):
+    with pytest.raises((Unknown, ValueError, SystemExit, OSError)):
         check(command)
 
 

@@ -7,13 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from trellis import apps
+from trellis.apps.command.flower_apps import studies_of, study_app, table, with_studies
+from trellis.apps.common.run_config import COMMON, app_settings
 from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig
-from trellis.sim.run_config import toml
 
 from .naming import check_importable, check_in_checkout, check_name, folder_of, title_of
 
@@ -58,14 +59,18 @@ def make_study(name: str, root: Path | None = None) -> list[Path]:
         for place, text in _template()
         if not place.startswith(_ONLY_PACKAGES)
     }
-    listed = (root / "apps" / "__init__.py", root / "pyproject.toml")
-    before = {path: path.read_text() for path in listed}
+    listed, top = root / "apps" / "__init__.py", root / "pyproject.toml"
+    before = {path: path.read_text() for path in (listed, top)}
     written: list[Path] = []
     try:
         _write(files, written)
-        settings = _defaults(root / "apps" / folder_of(name) / "config.py")
-        listed[0].write_text(_with_study(before[listed[0]], name))
-        listed[1].write_text(_with_settings(before[listed[1]], name, settings))
+        folder = root / "apps" / folder_of(name)
+        settings = _defaults(folder / "config.py")
+        project = tomllib.loads(before[top])["project"]
+        _write({folder / "pyproject.toml": study_app(name, settings, project)}, written)
+        listed.write_text(_with_study(before[listed], name))
+        studies = {**studies_of(before[top]), name: settings}
+        top.write_text(with_studies(before[top], studies))
     except BaseException:
         for path, text in before.items():
             path.write_text(text)
@@ -99,7 +104,7 @@ def make_package(name: str, folder: Path) -> list[Path]:
         _write(files, written)
         settings = _defaults(folder / folder_of(name) / "config.py")
         app = folder / "pyproject.toml"
-        tables = _table("", _common_settings(name)) + "\n" + _table(name, settings)
+        tables = table("", {**COMMON, "study": name}) + "\n" + table(name, settings)
         app.write_text(app.read_text() + "\n" + tables)
     except BaseException:
         _remove(written, folder)
@@ -149,7 +154,7 @@ def _remove(files: Iterable[Path], root: Path) -> None:
 
 
 def _defaults(path: Path) -> dict[str, Scalar]:
-    """Return all settings of a study and their defaults, from its ``config.py``."""
+    """Return all settings of a study as an app has them, from its ``config.py``."""
     spec = importlib.util.spec_from_file_location("_trellis_new_config", path)
     assert spec is not None
     assert spec.loader is not None
@@ -164,7 +169,7 @@ def _defaults(path: Path) -> dict[str, Scalar]:
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, StudyConfig) and hasattr(kind, "study")
     ]
-    return own[0]().settings()
+    return app_settings(own[0])
 
 
 def _with_study(text: str, name: str) -> str:
@@ -175,31 +180,6 @@ def _with_study(text: str, name: str) -> str:
     lines = [*found.group(1).splitlines(), f'    "{name}": "trellis.apps.{folder_of(name)}",']
     listed = "\n".join(sorted(lines)) + "\n"
     return text[: found.start(1)] + listed + text[found.end(1) :]
-
-
-def _with_settings(text: str, name: str, settings: Mapping[str, Scalar]) -> str:
-    """Return ``pyproject.toml`` with a table more, behind those of the other studies."""
-    last = text.rfind("[tool.flwr.app.config")
-    if last < 0:
-        raise ConfigError("pyproject.toml: no [tool.flwr.app.config] to enter the settings in")
-    end = text.find("\n[", last)
-    end = len(text) if end < 0 else end + 1
-    return text[:end] + _table(name, settings) + "\n" + text[end:]
-
-
-def _table(name: str, settings: Mapping[str, Scalar]) -> str:
-    """Return a table of the Flower app's settings; without a name that of all studies."""
-    rows = re.sub(r'^"([\w-]+)" =', r"\1 =", toml(settings), flags=re.MULTILINE)
-    return f"[tool.flwr.app.config{'.' if name else ''}{name}]\n{rows}"
-
-
-def _common_settings(name: str) -> dict[str, Any]:
-    """Return the settings of a Flower app that are of no study."""
-    from trellis.apps.common.runner import make_run_config
-
-    some = next(iter(apps.STUDIES))
-    known = {k: v for k, v in make_run_config(some).items() if not k.startswith(f"{some}.")}
-    return {**known, "study": name, "report": True}
 
 
 def _tidy(files: Iterable[Path], root: Path) -> None:

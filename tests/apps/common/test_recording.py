@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trellis import apps
-from trellis.apps.common.recording import _end, _names, _one_line
+from trellis.apps.common.recording import _end, _names, kept_folder
 from trellis.apps.common.results import LOCK, FolderLock, RunResult, is_held
 from trellis.apps.common.runner import make_run_config
 from trellis.apps.common.settings import ConfigError, config_class
@@ -253,15 +253,15 @@ def test_names_of_devices_are_a_list_with_commas():
     assert _names("") == ()
 
 
-def test_an_error_that_says_what_to_do_is_logged_in_one_line():
-    def record(error):
-        made = logging.LogRecord(
-            "flwr", 40, "", 1, "%s raised", ("App",), (type(error), error, None)
-        )
-        assert _one_line(made)
-        return made
-
-    told = record(StudyError("two of three"))
-    assert told.getMessage() == "App raised: two of three"
-    assert told.exc_info is None
-    assert record(KeyError("x")).exc_info is not None
+def test_a_run_of_flower_without_a_folder_is_kept_in_the_user_s_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.delenv("TRELLIS_HOME", raising=False)
+    folder = kept_folder(STUDY, 42)
+    assert folder.parent == tmp_path / "me" / ".trellis" / "runs"
+    assert re.fullmatch(rf"{STUDY}-\d{{8}}-\d{{6}}-42", folder.name)
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "elsewhere"))
+    assert kept_folder(STUDY, 42).parent == tmp_path / "elsewhere" / "runs"
+    monkeypatch.setenv("TRELLIS_HOME", "here")
+    with pytest.raises(ConfigError, match="TRELLIS_HOME='here': must be an absolute path"):
+        kept_folder(STUDY, 42)

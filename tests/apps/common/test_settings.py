@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from trellis import apps
+from trellis.apps.command import flower_apps
 from trellis.apps.common.settings import ConfigError, StudyConfig, config_class
 from trellis.apps.consensus_graph.config import ConsensusGraphConfig
 
@@ -15,10 +16,22 @@ ROOT = Path(__file__).parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
+def test_the_apps_run_configs_have_every_setting_with_its_default():
+    written = {path: path.read_text() for path in flower_apps.texts(ROOT)}
+    stale = [
+        str(p.relative_to(ROOT)) for p, t in flower_apps.texts(ROOT).items() if written[p] != t
+    ]
+    assert not stale, "not as the config classes have it; write them anew by: make apps"
+
+
 @pytest.mark.parametrize("study", list(apps.STUDIES))
-def test_the_app_s_run_config_has_every_setting_with_its_default(study):
-    config = PYPROJECT["tool"]["flwr"]["app"]["config"]
-    assert config[study] == config_class(study)().settings()
+def test_an_app_leaves_open_how_many_clients_and_servers_there_are(study):
+    config = PYPROJECT["tool"]["flwr"]["app"]["config"][study]
+    usual = config_class(study)().settings()
+    other = {key for key in usual if config[key] != usual[key]}
+    assert config.keys() == usual.keys()
+    assert other == {"clients", "servers"} & usual.keys()
+    assert all(config[key] == 0 for key in other)
 
 
 @pytest.mark.parametrize("study", list(apps.STUDIES))

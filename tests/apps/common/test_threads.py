@@ -66,7 +66,8 @@ def test_a_study_s_clients_and_its_server_use_one_blas_thread(
     parts = {"server_app": SimpleNamespace(app=server), "client_app": SimpleNamespace(app=client)}
     monkeypatch.setattr(dispatch, "study_module", lambda study, part: parts[part])
     nodes = [{"simulation": True}, {"simulation": True}]
-    run_local(dispatch.server_app, dispatch.client_app, nodes, {"study": "x"}, workers=workers)
+    config = {"study": "consensus-graph"}  # whose parts are those above
+    run_local(dispatch.server_app, dispatch.client_app, nodes, config, workers=workers)
     assert seen == [{1}] * 3
     assert blas_threads() == {2}
 

@@ -17,7 +17,7 @@ _PROJECT = Path(__file__).resolve().parents[4] / "pyproject.toml"
 RUN = {
     "study": "which study runs",
     "seed": "the same seed gives the same result, to the last bit",
-    "out": "absolute path of the folder for the result; empty keeps none",
+    "out": "absolute path of the folder for the result; empty is one below `~/.trellis/runs`",
     "resume": "go on with the run in `out`",
     "force": "delete the run that `out` holds",
     "report": "write `report.html`",
@@ -82,7 +82,8 @@ def run_page() -> str:
             "# Run config",
             "What `flwr run . --run-config 'KEY=VALUE ...'` takes; `trellis run` and `trellis "
             "deploy run` write it themselves. Settings of a study stand under its name, as in "
-            "`consensus-graph.rho=0.5`: [settings](settings/index.md). Texts are in double quotes.",
+            "`consensus-graph.rho=0.5`: [settings](settings/index.md); in the study's own app "
+            "(`flwr run apps/consensus_graph`) by themselves. Texts are in double quotes.",
             table(("key", "means", "default"), rows),
         ]
     )

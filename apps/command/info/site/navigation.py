@@ -31,7 +31,8 @@ _FOLDERS = {
 _ORDER = {
     TUTORIAL: ("tutorial", "notebooks/tour", "notebooks/own-data"),
     HOW_TO: (
-        *("own-data", "python", "choosing-settings", "tuning", "devices", "deploy", "faults"),
+        *("flower", "own-data", "python", "choosing-settings", "tuning", "devices", "deploy"),
+        "faults",
         *("graph-of-servers", "graph", "graph-results", "privacy-budget", "secure-aggregation"),
         *("long-runs", "many-clients", "extend", "benchmarks"),
     ),
