@@ -22,7 +22,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from trellis.apps.common.enrolment import enrolment, introduction
-from trellis.apps.common.node import Node
+from trellis.apps.common.node import Node, seed_of
 from trellis.apps.common.private.afford import check_budget
 from trellis.apps.common.private.once import tell_once
 from trellis.apps.common.private.personal import personal
@@ -80,7 +80,7 @@ def enrol(message: Message, context: Context) -> Message:
     Where no score is made of held-out signals in a sum, those that are learned from count.
     """
     config = settings_of(context)
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     policy = permitted(config, node, context)
     table = client_table(config, seed, node)
     check_budget(config, node, policy)
@@ -174,7 +174,7 @@ def _statistic(config: ConsensusGraphConfig, context: Context) -> Statistic:
     """Return zbar from ``context.state``, or from the data where a restart has emptied that."""
     if "statistic" in context.state:
         return Statistic.from_records(context.state)
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     policy = permitted(config, node, context)
     table = client_table(config, seed, node)
     table, _, _ = in_units(config, *split(table, config.held_out, node, seed, config.privacy))
@@ -195,7 +195,7 @@ def _gradient_steps(
     """Run K steps of (14)-(16); with ``privacy = "paper"`` as (25)-(27), noise on the last one."""
     noise, event, previous = None, None, None
     if config.privacy == "paper":
-        node, seed = Node.of(context), int(context.run_config["seed"])
+        node, seed = Node.of(context), seed_of(context)
         noise, event = paper_noise(config, seed, node, statistic, server_round)
         previous = load_momentum(node, context, server_round)
     w, before = accelerated_steps(
