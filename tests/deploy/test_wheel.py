@@ -75,10 +75,10 @@ def test_the_simulation_needs_the_laptop_extra(wheel, tmp_path):
     laptop = Environment.create(tmp_path / "venv", wheel, "laptop")
     arguments = ("run", STUDY, "--engine", "flower", *ROUNDS, "--set", "clients=3", "--out", "out")
     laptop.run("trellis", *arguments, cwd=tmp_path, timeout=LONG)
-    assert status(tmp_path / "out") == ("completed", "simulation")
+    assert status(tmp_path / "out") == ("completed", "flower")
     assert (tmp_path / "out" / "report.html").is_file()
     (tmp_path / "thin").mkdir()
     (tmp_path / "thin" / "pyproject.toml").write_text(THIN_APP)
     out = tmp_path / "thin-out"
     laptop.run("python", "-c", RUN_THIN_APP, out, cwd=tmp_path, timeout=LONG)
-    assert status(out) == ("completed", "simulation")
+    assert status(out) == ("completed", "flower")
