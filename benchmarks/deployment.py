@@ -60,7 +60,7 @@ def _measure(case: Case, folder: Path) -> tuple[float, float]:
     out = folder / "out"
     with Deployment(devices(case.study, folder)) as deployment:
         floor = _echo(deployment, folder)
-        deployment.run(app_folder(), case.run_config(str(out))).check()
+        deployment.run(app_folder(case.study), case.run_config(str(out))).check()
         floor += _echo(deployment, folder)
     seconds = [row["seconds"] for row in RunResult.load(out).metrics]
     return statistics.median(seconds[1:]), statistics.median(floor)

@@ -25,10 +25,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
+from trellis.install import pip_install
 from trellis.sim.flwr_command import FlowerRun, FlwrCommand, connection_toml, plain, tail
 from trellis.sim.processes import (
     HAS_PROC,
-    INSTALL,
     MARK,
     FlowerRunError,
     descendants,
@@ -83,7 +83,9 @@ def simulate(
         raise ValueError(f"nodes={nodes}: a simulation needs at least one node")
     check_run_config(app, run_config)
     if importlib.util.find_spec("ray") is None:
-        raise FlowerRunError(f"Flower's simulation needs ray, which is missing: {INSTALL}")
+        raise FlowerRunError(
+            f"Flower's simulation needs ray, which is missing: {pip_install('laptop')}"
+        )
     with FlowerSession() as session:
         session.start_superlink("--simulation")
         resources = f"num-supernodes={nodes} client-resources-num-cpus={cpus_per_client}"

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# As `trellis.privacy.install` says it; this package imports none of the others.
-INSTALL = "pip install '.[laptop]' in a clone of the project"
+from trellis.install import pip_install
+
 HAS_PROC = Path("/proc/self/environ").exists()  # Linux
 MARK = "TRELLIS_FLOWER_SESSION"  # in the environment of every process that is ours to stop
 _GRACE = 5.0  # seconds between SIGTERM and SIGKILL
@@ -33,7 +33,7 @@ def executable(name: str) -> str:
         return str(beside)
     if found := shutil.which(name):
         return found
-    raise FlowerRunError(f"Flower's program {name} was not found: {INSTALL}")
+    raise FlowerRunError(f"Flower's program {name} was not found: {pip_install('laptop')}")
 
 
 def program_of(name: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from flwr.app import Context
 
-from trellis.apps.common.node import Node, data_stamp
+from trellis.apps.common.node import Node, data_stamp, seed_of
 from trellis.apps.common.settings import StudyConfig
 
 
@@ -70,7 +70,7 @@ class Memory(Generic[Config, Client]):
         kept = self.kept
         if kept is None or kept.run_id != context.run_id or kept.run_config != context.run_config:
             config = self._config_class.from_run_config(context.run_config)
-            seed = int(context.run_config["seed"])
+            seed = seed_of(context)
             # One assignment, so that a thread sees either run whole.
             self.kept = kept = KeptRun(context.run_id, dict(context.run_config), config, seed)
         return kept

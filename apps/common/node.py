@@ -100,6 +100,11 @@ def data_stamp(node: Node) -> tuple[int, int] | None:
     return (sum(s.st_mtime_ns for s in states), sum(s.st_size for s in states))
 
 
+def seed_of(context: Context) -> int:
+    """Return the seed of a run; an app that names none has the same as everywhere, 1."""
+    return int(context.run_config.get("seed", 1))
+
+
 def is_simulated(context: Context) -> bool:
     """Return whether this ClientApp runs in a simulation.
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,21 @@ if TYPE_CHECKING:
     from trellis.sim.faults import Fault
 
 ENGINES = ("local", "flower")
+_THIN_APP = """\
+[project]
+name = "{study}"
+version = "{version}"
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "trellis"
+
+[tool.flwr.app.components]
+serverapp = "trellis.apps.dispatch:server_app"
+clientapp = "trellis.apps.dispatch:client_app"
+
+[tool.flwr.app.config]
+{settings}"""
 
 
 def run(
@@ -143,18 +161,32 @@ def make_run_config(
     }
 
 
-def app_folder(study: str = "") -> Path:
-    """Return the folder with the pyproject.toml of the Flower app that a study is in."""
-    if study and study not in apps.STUDIES:
-        from trellis.apps.outside import app_folder_of
+def app_folder(study: str) -> Path:
+    """Return the folder with the pyproject.toml of the Flower app that runs a study."""
+    if study in apps.STUDIES:
+        return _thin_app(study)
+    from trellis.apps.outside import app_folder_of
 
-        return app_folder_of(apps.study_package(study))
-    folder = Path(apps.__file__).resolve().parents[1]
-    if not (folder / "pyproject.toml").is_file():
-        raise ConfigError(
-            "engine='flower' needs a clone of the project (an editable install): Flower bundles "
-            "the app from its folder"
-        )
+    return app_folder_of(apps.study_package(study))
+
+
+@cache
+def _thin_app(study: str) -> Path:
+    """Write the app of a study of this project; its folder lasts as long as this process.
+
+    It names the installed components and the study's settings with their defaults: the same bundle
+    for every run, so that a device keeps one.
+    """
+    from trellis import __version__
+    from trellis.sim.run_config import toml
+
+    parent = tempfile.mkdtemp(prefix="trellis-app-")
+    atexit.register(shutil.rmtree, parent, ignore_errors=True)
+    folder = Path(parent) / study
+    folder.mkdir()
+    settings = toml(make_run_config(study))
+    text = _THIN_APP.format(study=study, version=__version__, settings=settings)
+    (folder / "pyproject.toml").write_text(text, encoding="utf-8")
     return folder
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from trellis.apps.common.node import Node
+from trellis.apps.common.node import Node, seed_of
 from trellis.apps.common.release import Statistic
 from trellis.apps.common.seeds import generator
 from trellis.privacy.accounting.events import PrivacyEvent
@@ -30,7 +30,7 @@ def graph(message: Message, context: Context) -> Message:
     sent = sent_graphs(message, known.values.size)
     told = message.content.config_records["config"]
     server_round, pull = int(told["server-round"]), float(told["pull"])  # type: ignore[arg-type]
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     noise, event = paper_noise(config, seed, node, known, server_round)
     w = local_graph(config, context, known.values, sent, pull, server_round, noise)
     w = clipped(w, sent["consensus"], config.norm_bound)

@@ -12,7 +12,7 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from trellis.apps.common.enrolment import enrolment, introduction
-from trellis.apps.common.node import Node
+from trellis.apps.common.node import Node, seed_of
 from trellis.apps.common.private.afford import check_budget
 from trellis.apps.common.private.once import tell_once
 from trellis.apps.common.private.personal import personal
@@ -126,7 +126,7 @@ def enrol(message: Message, context: Context) -> Message:
     Where no score is made of held-out signals in a sum, those that are learned from count.
     """
     config = settings_of(context)
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     policy = Policy.from_node_config(context.node_config)
     policy.permit(config.privacy)
     table = client_table(config, seed, node)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from flwr.app import Context, Message
 
-from trellis.apps.common.node import Node
+from trellis.apps.common.node import Node, seed_of
 from trellis.apps.common.release import Statistic
 from trellis.apps.common.results import write_atomically
 from trellis.privacy.accounting.budget import Policy
@@ -34,7 +34,7 @@ def statistic_of(config: ConsensusGraphConfig, context: Context) -> Statistic:
     """Return zbar from ``context.state``; from the data where a restart has emptied that."""
     if "statistic" in context.state:
         return Statistic.from_records(context.state)
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     Policy.from_node_config(context.node_config).permit(config.privacy)
     table = client_table(config, seed, node)
     table, _, _ = in_units(config, *split(table, config.held_out, node, seed, config.privacy))

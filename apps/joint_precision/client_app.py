@@ -19,7 +19,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from trellis.apps.common.enrolment import enrolment, introduction
-from trellis.apps.common.node import Node
+from trellis.apps.common.node import Node, seed_of
 from trellis.apps.common.private.personal import personal
 from trellis.apps.common.release import noise_of
 from trellis.apps.common.seeds import generator
@@ -85,7 +85,7 @@ def enrol(message: Message, context: Context) -> Message:
     Where no score is made of held-out samples in a sum, those that are learned from count.
     """
     config = JointPrecisionConfig.from_run_config(context.run_config)
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     policy = _permitted(config, node, context)
     table = client_table(config, seed, node)
     if not config.sums:
@@ -168,7 +168,7 @@ def _solve_alone(config: JointPrecisionConfig, asked: RecordDict, context: Conte
 
 def _send_data(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:
     """Return the raw data: in a simulation only."""
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     _permit_raw_data(node, Policy.from_node_config(context.node_config))
     table, _ = learning_part(config, seed, node, client_table(config, seed, node))
     return RecordDict({"arrays": wire.record({"data": np.ascontiguousarray(table.values)})})
@@ -203,7 +203,7 @@ def _correlation(config: JointPrecisionConfig, context: Context) -> Correlation:
         raise ValueError("method='pooled' computes no correlation on the client")
     if "statistic" in context.state:
         return Correlation.from_records(context.state)
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     policy = _permitted(config, node, context)
     table, _ = learning_part(config, seed, node, client_table(config, seed, node))
     known = release_correlation(config, seed, node, table, policy)
@@ -215,7 +215,7 @@ def _streamed(config: JointPrecisionConfig, context: Context) -> Table | None:
     """Return the samples where they have so many variables that S is never held, else None."""
     if not config.may_stream or "statistic" in context.state:
         return None
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     _permitted(config, node, context)
     table, _ = learning_part(config, seed, node, client_table(config, seed, node))
     if not config.streams(len(table.columns)):
@@ -233,7 +233,7 @@ def _subsample(config: JointPrecisionConfig, context: Context, replicate: int) -
     if kept is not None and kept["replicate"] == replicate:
         arrays = wire.arrays(context.state.array_records[f"{name}-matrix"])
         return Correlation.of(arrays["matrix"], float(arrays["smallest"]), 1)
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     _permitted(config, node, context)
     # By name: a device need not have a partition.
     rng = generator(seed, f"subsample of {node.name}", server_round=replicate)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from trellis.apps.common.results import write_atomically
 from trellis.apps.pages.templates import own_markup
-from trellis.privacy.install import LAPTOP
+from trellis.install import pip_install
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -72,7 +72,7 @@ def style() -> Iterator[None]:
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError(f"figures need matplotlib: {LAPTOP}") from error
+        raise ImportError(f"figures need matplotlib: {pip_install('laptop')}") from error
     with matplotlib.rc_context(), warnings.catch_warnings():
         # A name in a script our font lacks: a browser has the glyph, the warning helps nobody.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

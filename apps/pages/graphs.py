@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trellis.apps.common.metrics import LOOSE_EDGE_THRESHOLD, Vector, edges
 from trellis.apps.common.results import write_atomically
-from trellis.privacy.install import LAPTOP
+from trellis.install import pip_install
 
 # XML 1.0 has no way to write these, not even escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -71,7 +71,7 @@ def networkx_for(what: str) -> ModuleType:
     try:
         import networkx
     except ImportError as error:
-        raise ImportError(f"{what} need networkx: {LAPTOP}") from error
+        raise ImportError(f"{what} need networkx: {pip_install('laptop')}") from error
     return networkx
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trellis.apps.common.metrics import edges
-from trellis.privacy.install import LAPTOP
+from trellis.install import pip_install
 
 WEIGHT, DISTANCE = "weight", "distance"
 
@@ -119,5 +119,5 @@ def pandas_for(what: str) -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise ImportError(f"{what} need pandas: {LAPTOP}") from error
+        raise ImportError(f"{what} need pandas: {pip_install('laptop')}") from error
     return pandas

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from trellis.apps.pages.style import CSS
 from trellis.apps.pages.wording import number
-from trellis.privacy.install import LAPTOP
+from trellis.install import pip_install
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -195,7 +195,7 @@ def environment() -> Environment:
     try:
         import jinja2
     except ImportError as error:
-        raise ImportError(f"reports need jinja2: {LAPTOP}") from error
+        raise ImportError(f"reports need jinja2: {pip_install('laptop')}") from error
     made = jinja2.Environment(
         loader=jinja2.DictLoader(TEMPLATES),
         autoescape=True,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.privacy.install import LAPTOP
+from trellis.install import pip_install
 
 from .functions import smooth_weights
 
@@ -24,7 +24,7 @@ try:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise ImportError(f"estimators need scikit-learn: {LAPTOP}") from error
+    raise ImportError(f"estimators need scikit-learn: {pip_install('laptop')}") from error
 
 if TYPE_CHECKING:
     from .learned import LearnedGraph

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from trellis.apps.pages.graphs import networkx_for
 from trellis.apps.pages.named import DISTANCE, NamedGraph, pandas_for
-from trellis.privacy.install import GNN
+from trellis.install import pip_install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +88,7 @@ class LearnedGraph(_networkx.Graph):  # type: ignore[misc,name-defined]
             import torch
             from torch_geometric.data import Data
         except ImportError as error:
-            raise ImportError(f"to_pyg needs torch-geometric: {GNN}") from error
+            raise ImportError(f"to_pyg needs torch-geometric: {pip_install('gnn')}") from error
         place = {node: number for number, node in enumerate(self.nodes)}
         pairs = np.array([[place[u], place[v]] for u, v in self.edges()], dtype=np.int64)
         pairs = pairs.reshape(-1, 2)

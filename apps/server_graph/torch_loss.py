@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.privacy.install import GNN
+from trellis.install import pip_install
 
 from .losses import checked_labels
 
@@ -43,7 +43,8 @@ class SmallMlp:
             return import_module("torch")
         except ImportError:
             raise ImportError(
-                f"loss SmallMlp needs torch, on the server and on every client: {GNN}"
+                "loss SmallMlp needs torch, on the server and on every client: "
+                f"{pip_install('gnn')}"
             ) from None
 
     def size(self, features: int) -> int:

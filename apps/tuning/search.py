@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trellis.apps.common.settings import Scalar
-from trellis.privacy.install import TUNE
+from trellis.install import pip_install
 
 from .plan import Plan
 from .space import Space
@@ -60,7 +60,7 @@ class Optuna:
         try:
             import optuna
         except ImportError as error:
-            raise ImportError(f"--search optuna needs Optuna: {TUNE}") from error
+            raise ImportError(f"--search optuna needs Optuna: {pip_install('tune')}") from error
         self._plan = plan
         self._left = plan.count
         self._lower = lower

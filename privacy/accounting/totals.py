@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from trellis.privacy.install import LAPTOP
+from trellis.install import pip_install
 from trellis.privacy.mechanisms.gaussian import gaussian_epsilon
 
 from .events import GAUSSIAN, PURE, PrivacyEvent
@@ -126,4 +126,4 @@ def dp_accounting(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(f"this total needs dp-accounting: {LAPTOP}") from error
+        raise ImportError(f"this total needs dp-accounting: {pip_install('laptop')}") from error

@@ -107,7 +107,8 @@ def device_page(federation: Federation, name: str, data: str) -> str:
 Everything this device needs is in this folder. {secrets} private: the folder goes to the owner
 of {name} by a way that nobody else reads, and to nobody else.
 
-1. Install Trellis: `pip install .` in a clone, in an environment of its own.
+1. Install Trellis in an environment of its own: `pip install .` in a clone, or
+   `pip install trellis-VERSION-py3-none-any.whl`.
 2. Put the data where `device.toml` says: `data/{data}`; for another place or kind of file change
    `data-path`.
 3. Read `policy.toml`, change what you like, and have it said back:
@@ -132,7 +133,8 @@ def server_page(federation: Federation) -> str:
     return f"""\
 # The SuperLink of a Trellis federation
 
-1. Install Trellis on this machine: `pip install .` in a clone, in an environment of its own.
+1. Install Trellis on this machine, in an environment of its own: `pip install .` in a clone, or
+   `pip install trellis-VERSION-py3-none-any.whl`.
 2. Open port {federation.port} (TCP) to the devices and the operator, and to nobody else: Flower
    has no accounts of its own, so whoever reaches this port may submit runs.
 3. Start it: `./start.sh`, or `trellis-server.service` with systemd, or

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures.process import BrokenProcessPool
 from typing import Literal, TypeVar
 
-from trellis.privacy.install import LAPTOP
+from trellis.install import pip_install
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -43,7 +43,7 @@ def how_many_at_once(jobs: int, workers: int | None = None) -> int:
         from joblib import effective_n_jobs
         from joblib.parallel import get_active_backend
     except ImportError as error:
-        raise ImportError(f"more than one process needs joblib: {LAPTOP}") from error
+        raise ImportError(f"more than one process needs joblib: {pip_install('laptop')}") from error
     backend, configured = get_active_backend()
     if backend.nesting_level:
         return 1

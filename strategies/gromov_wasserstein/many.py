@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.privacy.install import GNN
+from trellis.install import pip_install
 
 from .space import Matrix, Space, Vector, isometry
 
@@ -109,7 +109,9 @@ def _run(
     try:
         from . import compiled
     except ImportError as error:  # on another machine than the one that chose
-        raise ImportError(f"pairs begun with solver='compiled' need numba: {GNN}") from error
+        raise ImportError(
+            f"pairs begun with solver='compiled' need numba: {pip_install('gnn')}"
+        ) from error
     kinds, orders = _orders(spaces, pairs, restarts, seed)
     found = compiled.solve_pairs(
         pairs, _packed(spaces, fused), float(alpha), restarts, kinds, orders, plans

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from trellis.privacy.install import GNN
+from trellis.install import pip_install
 from trellis.strategies.core.jobs import how_many_at_once
 
 from .losses import LOSSES, Loss
@@ -231,7 +231,7 @@ def _solver(
     if asked == "compiled" and metric not in COMPILED_METRICS:
         raise ValueError(f"solver='compiled' is for {', '.join(COMPILED_METRICS)}, not {metric}")
     if asked == "compiled" and not ready():
-        raise ImportError(f"solver='compiled' needs numba: {GNN}")
+        raise ImportError(f"solver='compiled' needs numba: {pip_install('gnn')}")
     return asked
 
 

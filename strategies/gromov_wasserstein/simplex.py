@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.privacy.install import GNN
+from trellis.install import pip_install
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -118,5 +118,7 @@ def _load() -> Callable[..., Any]:
     try:
         _emd_c = import_module("ot.lp.emd_wrap").emd_c
     except ImportError as error:
-        raise ImportError(f"optimal transport needs POT, which is not installed: {GNN}") from error
+        raise ImportError(
+            f"optimal transport needs POT, which is not installed: {pip_install('gnn')}"
+        ) from error
     return _emd_c

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trellis.install import pip_install
 from trellis.privacy.components import matrix_components
-from trellis.privacy.install import LAPTOP
 
 Adjacency = NDArray[np.bool_]
 Draw = Callable[[], Adjacency]
@@ -87,8 +87,8 @@ def _networkx() -> ModuleType:
         import networkx
     except ImportError as error:
         raise ImportError(
-            f"rings, paths, stars, grids and small worlds of servers need networkx: {LAPTOP}; "
-            "'complete', 'erdos-renyi:0.3', 'random:4' and files do not"
+            "rings, paths, stars, grids and small worlds of servers need networkx: "
+            f"{pip_install('laptop')}; 'complete', 'erdos-renyi:0.3', 'random:4' and files do not"
         ) from error
     return networkx
 

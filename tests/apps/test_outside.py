@@ -166,7 +166,7 @@ def test_a_package_without_a_flower_app_says_how_to_install_it(site, package):
 def test_for_a_study_of_ours_nothing_is_looked_up():
     """On a device every message would pay for it."""
     code = (
-        "import sys, apps\n"
+        "import sys\nfrom trellis import apps\n"
         "apps.study_module('consensus-graph', 'config')\n"
         "from trellis.apps.command import command_parser\n"
         "command_parser().parse_args(['run', 'consensus-graph'])\n"

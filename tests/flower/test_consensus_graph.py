@@ -121,7 +121,7 @@ def test_real_processes_with_their_own_files_give_the_same_result(tmp_path):
     nodes = [{"data-path": str(data / f"{name}.csv")} for name in ("hospital", "clinic")]
     nodes.append({**nodes[0], "name": "strict", "require-privacy": True})
     with Deployment(nodes) as deployment:
-        deployment.run(app_folder(), run_config, timeout=300).check()
+        deployment.run(app_folder(STUDY), run_config, timeout=300).check()
     there = RunResult.load(out)
     assert there.engine == "deployment"
     assert [c["name"] for c in there.clients] == ["clinic", "hospital"]

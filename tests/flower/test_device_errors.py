@@ -24,7 +24,7 @@ def test_no_text_of_an_exception_leaves_a_supernode(tmp_path):
     settings = {"rounds": 1, "clients": 2, "privacy": "none"}
     run_config = make_run_config("consensus-graph", settings) | {"out": str(tmp_path / "out")}
     with Deployment(nodes) as deployment:
-        done = deployment.run(app_folder(), run_config, timeout=300)
+        done = deployment.run(app_folder("consensus-graph"), run_config, timeout=300)
     with pytest.raises(Exception, match="device error E2") as caught:
         done.check()
     assert "Maria" not in f"{caught.value}{done.details}{done.log}"

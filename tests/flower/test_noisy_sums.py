@@ -59,7 +59,7 @@ def test_devices_learn_together_and_keep_their_own(tmp_path):
     out = tmp_path / "out"
     run_config = make_run_config("consensus-graph", settings) | {"out": str(out)}
     with Deployment(nodes) as deployment:
-        deployment.run(app_folder(), run_config, timeout=600).check()
+        deployment.run(app_folder("consensus-graph"), run_config, timeout=600).check()
     result = RunResult.load(out)
     assert result.status == "completed"
     assert 0.9 < result.ledger["epsilon"] <= 1.0 + 1e-6

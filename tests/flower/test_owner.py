@@ -25,7 +25,7 @@ def test_every_device_has_its_result_and_a_refusal_leaves_a_line(tmp_path):
     settings = {"rounds": 1, "clients": 3, "privacy": "none", "held-out": 0.2, "method": "igl"}
     run_config = make_run_config("consensus-graph", settings) | {"out": str(tmp_path / "out")}
     with Deployment(nodes) as deployment:
-        deployment.run(app_folder(), run_config, timeout=400).check()
+        deployment.run(app_folder("consensus-graph"), run_config, timeout=400).check()
     with np.load(tmp_path / "out" / "result.npz") as arrays:
         weights = arrays["weights"]
     for k, name in enumerate(("a", "b")):

@@ -48,7 +48,7 @@ def test_a_run_is_followed_and_not_written_over(tmp_path):
         run(STUDY, settings, out=tmp_path, engine="flower")
     # The ServerApp refuses it by itself, where nobody has looked before.
     config = make_run_config(STUDY, settings) | {"out": str(tmp_path)}
-    ended = simulate(app_folder(), config, nodes=3)
+    ended = simulate(app_folder(STUDY), config, nodes=3)
     assert not ended.ok
     assert "holds a run of consensus-graph" in ended.log
     assert (tmp_path / "run.json").read_bytes() == before

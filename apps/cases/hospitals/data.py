@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trellis.apps.common.results import write_atomically
-from trellis.privacy.install import LAPTOP
+from trellis.install import pip_install
 
 HOSPITALS = 12
 FEWEST = 24  # patients of the smallest hospital, about
@@ -44,7 +44,9 @@ def prepare(folder: Path) -> None:
     try:
         from sklearn.datasets import load_breast_cancer
     except ImportError as error:
-        raise ImportError(f"the hospitals' patients are part of scikit-learn: {LAPTOP}") from error
+        raise ImportError(
+            f"the hospitals' patients are part of scikit-learn: {pip_install('laptop')}"
+        ) from error
     found = load_breast_cancer()
     names = [str(name) for name in found.feature_names]
     means = [names.index(name) for name in PROPERTIES]

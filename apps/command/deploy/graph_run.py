@@ -38,7 +38,7 @@ def run_graph(options: argparse.Namespace, console: Console) -> int:
     names = graph.names if options.only is None else (graph.names[graph.number(options.only)],)
     run = GraphRun.of(options, new_name(options.study))
     config = _config(options, graph, console)
-    app = app_folder()
+    app = app_folder(options.study)
     check_run_config(app, config | run.settings())
     commands = _commands(graph, names)
     folder = _folder(options, graph)

@@ -108,7 +108,7 @@ def _on(address: str | None, workers: int | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    from trellis.privacy.install import LAPTOP
+    from trellis.install import pip_install
 
     try:
         import joblib
@@ -116,7 +116,7 @@ def _on(address: str | None, workers: int | None) -> Iterator[None]:
         ray: Any = import_module("ray")
         backend: Any = import_module("ray.util.joblib")
     except ImportError as error:
-        raise ImportError(f"--ray needs Ray and joblib: {LAPTOP}") from error
+        raise ImportError(f"--ray needs Ray and joblib: {pip_install('laptop')}") from error
     here = address == "local"
     options = {"include_dashboard": False} if here else {"address": address}
     ray.init(**options, log_to_driver=False, logging_level=logging.WARNING)

@@ -10,8 +10,6 @@ from trellis.apps.experiments.figures import figures
 
 from .described import Setting, about, folder, settings
 
-_ROOT = Path(__file__).resolve().parents[3]
-
 
 def study(name: str, wide: int) -> Iterator[str]:
     """Yield the lines about a study, with rich's markup."""
@@ -48,11 +46,11 @@ def one(name: str, setting: Setting, wide: int) -> Iterator[str]:
 
 
 def page_of(name: str) -> str | None:
-    """Return the path of a study's page; None where there is none, as where it is installed."""
-    path = folder(name) / "README.md"
+    """Return the path of a study's page, as it is seen from here; None if it has none."""
+    path, here = folder(name) / "README.md", Path.cwd()
     if not path.is_file():
         return None
-    return str(path.relative_to(_ROOT) if path.is_relative_to(_ROOT) else path)
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _entry(setting: Setting, wide: int) -> Iterator[str]:

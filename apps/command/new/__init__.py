@@ -34,6 +34,7 @@ def act(options: argparse.Namespace, console: Console) -> int:
     if options.package is None:
         made = make_study(options.name)
         folder = options.name.replace("-", "_")
+        page = "docs/extend.md"
         steps = [
             f"trellis run {options.name} --out results/{options.name}",
             f"python -m pytest tests/apps/{folder} tests/strategies/{folder}",
@@ -41,13 +42,14 @@ def act(options: argparse.Namespace, console: Console) -> int:
         ]
     else:
         made = make_package(options.name, options.package)
+        page = f"{options.package}/README.md"
         steps = [
-            f"pip install --no-deps --no-build-isolation -e {options.package}",
+            f"pip install --no-deps -e {options.package}",
             f"trellis run {options.name}",
             f"cd {options.package} && flwr run . --federation-config 'num-supernodes=10' --stream",
         ]
     say(console, f"made {options.name}, {len(made)} files; to see it work:")
     for step in steps:
         say(console, f"  {step}")
-    say(console, "what is in them, and what to change first: docs/extend.md")
+    say(console, f"what is in them, and what to change first: {page}")
     return 0

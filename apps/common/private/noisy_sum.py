@@ -38,7 +38,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, RecordDict
 from numpy.typing import NDArray
 
-from trellis.apps.common.node import Node
+from trellis.apps.common.node import Node, seed_of
 from trellis.apps.common.seeds import generator
 from trellis.apps.common.settings import StudyConfig
 from trellis.apps.common.tables import DataError
@@ -124,7 +124,7 @@ class _Task:
             share = share.counting_on(counted)
         if node.simulated:
             # By round and attempt: a run that is resumed goes on with the noise of its round.
-            seed, purpose = int(context.run_config["seed"]), f"sum noise {self.what} {attempt}"
+            seed, purpose = seed_of(context), f"sum noise {self.what} {attempt}"
             drawn = share.draw(generator(seed, purpose, node.partition, self.server_round))
         else:
             drawn = self._on_device(share, event, node)

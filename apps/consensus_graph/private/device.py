@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import Context, Message, MetricRecord, RecordDict
 
-from trellis.apps.common.node import Node
+from trellis.apps.common.node import Node, seed_of
 from trellis.apps.common.private.noisy_sum import noisy
 from trellis.apps.common.private.personal import Personal
 from trellis.apps.common.tables import Table
@@ -149,7 +149,7 @@ def _read(
     """
     config = ConsensusGraphConfig.from_run_config(context.run_config).resolved()
     Policy.from_node_config(context.node_config).permit(config.privacy)
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     table = client_table(config, seed, node)
     parts = score.split(table, config.held_out, node, seed, config.privacy)
     return config, table, *in_units(config, *parts)

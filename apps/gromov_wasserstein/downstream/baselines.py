@@ -27,7 +27,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from trellis.apps.common.tables import DataError
-from trellis.privacy.install import LAPTOP
+from trellis.install import pip_install
 
 from ..graphs import Graph, labels_of, shortest_paths
 from .classify import Accuracy, Labels, Matrix, outer_folds
@@ -214,5 +214,5 @@ def _networkx() -> Any:
     try:
         import networkx
     except ImportError:
-        raise ImportError(f"graph edit distances need networkx: {LAPTOP}") from None
+        raise ImportError(f"graph edit distances need networkx: {pip_install('laptop')}") from None
     return networkx

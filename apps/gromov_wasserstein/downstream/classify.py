@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trellis.apps.common.seeds import generator
-from trellis.privacy.install import LAPTOP
+from trellis.install import pip_install
 
 Matrix = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -261,7 +261,9 @@ def sklearn_part(name: str) -> Any:
     try:
         return import_module(f"sklearn.{name}")
     except ImportError:
-        raise ImportError(f"classification and clustering need scikit-learn: {LAPTOP}") from None
+        raise ImportError(
+            f"classification and clustering need scikit-learn: {pip_install('laptop')}"
+        ) from None
 
 
 def checked_distances(distances: ArrayLike) -> Matrix:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from trellis.apps.common.settings import ConfigError
-from trellis.privacy.install import GNN
+from trellis.install import pip_install
 
 
 def require_installed() -> None:
@@ -25,5 +25,5 @@ def cannot(package: str, reason: object) -> str:
     """Return what to say of a package that cannot be imported."""
     return (
         f"gromov-wasserstein trains graph neural networks and {package} cannot be imported "
-        f"({reason}); on the server and on every client: {GNN}"
+        f"({reason}); on the server and on every client: {pip_install('gnn')}"
     )

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 
 from trellis.apps.common.evaluation import holding
-from trellis.apps.common.node import Node
+from trellis.apps.common.node import Node, seed_of
 from trellis.apps.common.private.noisy_sum import noisy
 from trellis.apps.common.private.personal import Personal
 from trellis.apps.common.tables import Table
@@ -205,12 +205,12 @@ def _consensus(message: Message) -> np.ndarray:
 
 
 def _table(config: JointPrecisionConfig, context: Context) -> Table:
-    return client_table(config, int(context.run_config["seed"]), Node.of(context))
+    return client_table(config, seed_of(context), Node.of(context))
 
 
 def _samples(config: JointPrecisionConfig, context: Context) -> tuple[np.ndarray, np.ndarray]:
     """Return the samples to learn from, and those held out."""
-    node, seed = Node.of(context), int(context.run_config["seed"])
+    node, seed = Node.of(context), seed_of(context)
     learned, held = learning_part(config, seed, node, client_table(config, seed, node))
     return learned.values, held
 

@@ -73,7 +73,8 @@ Its neighbours are {", ".join(neighbours)}. This folder is for the machine of {n
 | `devices/NAME/` | the owner of that device, and nobody else; delete it here once they have it |
 
 1. Copy this folder to the machine, as `/opt/trellis/{name}` for the systemd units, and install
-   Trellis there: `pip install .` in a clone, in an environment of its own.
+   Trellis there, in an environment of its own: `pip install .` in a clone, or
+   `pip install trellis-VERSION-py3-none-any.whl`.
 2. Open the SuperLink's port to this server's devices and to the machines of
    {", ".join(neighbours)}, and to nobody else: whoever reaches it may submit runs.
 3. Start the SuperLink: `server/start.sh`, or see `server/README.md`. In a container give it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -104,14 +105,15 @@ def test_words_are_taken_or_refused_for_a_combination(study, name):
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_info_tells_every_setting_within_80_columns(study, capsys):
+def test_info_tells_every_setting_within_80_columns(study, capsys, monkeypatch):
+    monkeypatch.chdir(Path(apps.__file__).resolve().parents[1])
     assert main(["info", study]) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
     for name, value in config_class(study)().settings().items():
         assert re.search(rf"^  {name} = ", shown, re.MULTILINE), (name, value)
-    folder = apps.STUDIES[study].replace(".", "/")
-    assert f"{folder}/README.md" in shown
+    folder = apps.STUDIES[study].removeprefix("trellis.").replace(".", "/")
+    assert f"Read on:  {folder}/README.md\n" in shown
     assert "trellis paper" in shown or study not in PAPERS
 
 
