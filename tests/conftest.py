@@ -38,8 +38,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: "flower" not in item.keywords)
     seed = config.getoption("--shuffle")
     if seed is not None:
-        # The same order in every process of pytest-xdist, which insists on that.
         random.Random(seed).shuffle(items)
+        # A module's tests stay together: its fixtures are made once, and some take a minute.
+        modules = {path: k for k, path in enumerate(dict.fromkeys(item.path for item in items))}
+        items.sort(key=lambda item: modules[item.path])
 
 
 @pytest.fixture(autouse=True)
