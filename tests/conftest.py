@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import signal
 
 import pytest
@@ -28,9 +29,19 @@ settings.register_profile("search", derandomize=False, max_examples=200, deadlin
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run tests in random order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the tests that start Flower: the longest, and they wait while others compute."""
     items.sort(key=lambda item: "flower" not in item.keywords)
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
+        # A module's tests stay together: its fixtures are made once, and some take a minute.
+        modules = {path: k for k, path in enumerate(dict.fromkeys(item.path for item in items))}
+        items.sort(key=lambda item: modules[item.path])
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures.process import BrokenProcessPool
 from typing import Literal, TypeVar
 
 from trellis.install import pip_install
@@ -74,6 +73,7 @@ def side_by_side(
             yield place, function(item)
         return
     from joblib import Parallel, delayed
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
     from joblib.parallel import get_active_backend
 
     backend, _ = get_active_backend()
@@ -90,19 +90,21 @@ def side_by_side(
         initializer=_begin_worker,
         initargs=(begin,),
     )
-    found = parallel(delayed(_job)(function, place, item) for place, item in enumerate(items))
     try:
-        for place, value in found:  # not `yield from`, which closes it on its own
-            yield place, value
-    except BrokenProcessPool as error:
+        # This call submits the first jobs, so a worker's death surfaces here as well as below.
+        found = parallel(delayed(_job)(function, place, item) for place, item in enumerate(items))
+        try:
+            for place, value in found:  # not `yield from`, which closes it on its own
+                yield place, value
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that jobs were begun in vain: whoever stops knows
+                found.close()
+    except TerminatedWorkerError as error:
         raise RuntimeError(
             "a worker process died, most likely because memory ran out: take fewer, "
             "joblib.parallel_config(n_jobs=...); 1 computes without processes"
         ) from error
-    finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that jobs were begun in vain: whoever stops knows
-            found.close()
 
 
 def _job(function: Callable[[Item], Found], place: int, item: Item) -> tuple[int, Found]:

@@ -41,8 +41,9 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 # Of 31 patients a fifth is 6, of whom no correlation of eight measurements can be judged.
 _HELD_OUT = {"held-out": 0.4}
-# What takes long is private: rounds of secure sums, and all the ways to trust a common picture.
-_QUICK: dict[str, dict[str, Any]] = {MODEL: {"rounds": 5}, GRAPH: {"method": "fused"}}
+# What takes long is private: rounds of secure sums, the account of sampled batches of every size,
+# and all the ways to trust a common picture.
+_QUICK: dict[str, dict[str, Any]] = {MODEL: {"rounds": 5, "batch": 0}, GRAPH: {"method": "fused"}}
 _QUESTIONS = (("model", MODEL, MODELS, OUTCOMES), ("graph", GRAPH, GRAPHS, NUCLEI))
 
 

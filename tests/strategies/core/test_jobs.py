@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import joblib
 import pytest
+from joblib.externals.loky import reusable_executor
 
 from trellis.sim.processes import HAS_PROC, marked
 from trellis.strategies.core.jobs import how_many_at_once, side_by_side
@@ -21,8 +23,17 @@ ROOT = Path(__file__).parents[3]
 BACKENDS = ["loky", "threading"]
 
 
-def slow_first(k):
-    time.sleep(0.3 if k == 0 else 0.0)
+def square(k):
+    return k * k
+
+
+def first_waits(folder, k):
+    """Let the first one wait for the third, whose worker has then sent the second one's value."""
+    third = Path(folder) / "third"
+    if k == 2:
+        third.touch()
+    while k == 0 and not third.exists():
+        time.sleep(0.01)
     return k * k
 
 
@@ -36,8 +47,51 @@ def fail_at(bad, k):
     return k
 
 
-def die(_):
+def die(*_):
     os._exit(3)
+
+
+def die_at(bad, k):
+    return die() if k == bad else os.getpid()
+
+
+def die_in_begin():
+    return side_by_side(process, range(4), 2, begin=die)
+
+
+def die_at_first():
+    return side_by_side(partial(die_at, 0), range(40), 2)
+
+
+def die_at_last():
+    return side_by_side(partial(die_at, 39), range(40), 2, batch=1)
+
+
+def die_while_items_are_taken():
+    def items():
+        yield from range(2)  # joblib takes an item per worker before it submits the first one
+        while reusable_executor._executor._flags.broken is None:
+            time.sleep(0.01)
+        yield from range(2, 40)
+
+    return side_by_side(die, items(), 2, batch=1)
+
+
+def die_between_two_values():
+    found = side_by_side(process, range(1000), 2, batch=1)
+    for k, (place, value) in enumerate(found):
+        if k == 5:
+            os.kill(value[0], signal.SIGKILL)
+        yield place, value
+
+
+class Unreadable:
+    def __reduce__(self):
+        return fail_at, (0, 0)
+
+
+def unreadable(_):
+    return Unreadable()
 
 
 def note(folder):
@@ -50,9 +104,9 @@ def process(_):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_values_come_with_their_place_as_they_are_finished(backend):
+def test_values_come_with_their_place_as_they_are_finished(backend, tmp_path):
     with joblib.parallel_config(backend=backend):
-        found = list(side_by_side(slow_first, range(12), 2, batch=1))
+        found = list(side_by_side(partial(first_waits, str(tmp_path)), range(12), 2, batch=1))
     assert sorted(found) == [(k, k * k) for k in range(12)]
     assert found[0] != (0, 0)
 
@@ -91,12 +145,36 @@ def test_a_job_s_error_is_the_caller_s(backend):
     ):
         list(side_by_side(partial(fail_at, 5), range(40), 2))
     # And the next ones find everything in order.
-    assert len(list(side_by_side(slow_first, range(4), 2))) == 4
+    assert len(list(side_by_side(square, range(4), 2))) == 4
 
 
-def test_a_process_that_dies_is_told_with_a_remedy():
+@pytest.mark.parametrize(
+    "dying",
+    [
+        die_in_begin,
+        die_at_first,
+        die_at_last,
+        die_while_items_are_taken,
+        die_between_two_values,
+    ],
+)
+def test_the_error_of_a_process_that_dies_names_a_remedy(dying):
     with pytest.raises(RuntimeError, match=r"a worker process died.*n_jobs=.*1 computes without"):
-        list(side_by_side(die, range(4), 2))
+        list(dying())
+    # And the next ones find everything in order.
+    assert len(list(side_by_side(square, range(4), 2))) == 4
+
+
+def test_closing_after_a_process_has_died_is_no_error():
+    with closing(side_by_side(process, range(1000), 2, batch=1)) as found:
+        _, (pid, _) = next(found)
+        os.kill(pid, signal.SIGKILL)
+    assert len(list(side_by_side(square, range(4), 2))) == 4
+
+
+def test_a_value_that_cannot_be_unpickled_does_not_pass_for_a_death():
+    with pytest.raises(RuntimeError, match="result has failed to un-serialize"):
+        list(side_by_side(unreadable, range(4), 2))
 
 
 def test_every_process_begins_once_and_leaves_ctrl_c_to_its_parent(tmp_path):
@@ -113,16 +191,18 @@ def test_who_stops_half_way_gets_no_more(backend, recwarn):
     taken = []
 
     def items():
-        for k in range(1000):
+        for k in itertools.count():
             taken.append(k)
             yield k
 
     with (
         joblib.parallel_config(backend=backend),
-        closing(side_by_side(slow_first, items(), 2, batch=1)) as found,
+        closing(side_by_side(square, items(), 2, batch=1)) as found,
     ):
         next(found)
-    assert len(taken) < 1000
+    until_closed = len(taken)
+    time.sleep(0.2)
+    assert len(taken) == until_closed
     assert not [str(w.message) for w in recwarn if "tasks" in str(w.message)]
 
 
