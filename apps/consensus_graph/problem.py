@@ -34,8 +34,8 @@ Matrix = NDArray[np.float64]
 
 # Signals are clipped and summed this many entries at a time, so memory does not grow with N.
 _BLOCK_ENTRIES = 1 << 20
-# Fourth powers of entries in this range, and of their differences, are ordinary floats.
-_SAFE_RANGE = (1e-60, 1e60)
+# What is left of a constant signal when its mean is taken out, by rounding; of a largest entry 1.
+_CONSTANT = 1e-13
 
 
 @lru_cache(maxsize=16)
@@ -93,8 +93,8 @@ def statistic(signals: Matrix, clip: float | None = None) -> Vector:
         |z_n|^2 = d m4 - 4 m1 m3 + 3 m2^2,   zbar_ab = (G_aa + G_bb - 2 G_ab) / N,
 
     with m_k = sum_a x_a^k and G = sum_n c_n x_n x_n'. Memory is O(d^2), time O(N d^2) in one GEMM.
-    With ``clip`` the bound holds for all finite signals, those included whose powers are no floats
-    (see `_clipped_with_care`).
+    With ``clip`` the bound holds for all signals, those included whose powers are no floats and
+    those that are constant but for rounding (see `clipped_signals`).
     """
     count, d = signals.shape
     gram = np.zeros((d, d))
@@ -110,32 +110,37 @@ def statistic(signals: Matrix, clip: float | None = None) -> Vector:
 
 
 def clipped_signals(block: Matrix, clip: float) -> Matrix:
-    """Return the signals, centred and scaled to squared differences of norm ``clip`` at most."""
-    largest = np.max(np.abs(block), axis=1, initial=0.0)
-    odd = (largest > 0.0) & ~((largest >= _SAFE_RANGE[0]) & (largest <= _SAFE_RANGE[1]))
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # of the odd rows
-        centred = block - _means(block)
-        norms = np.maximum(_distance_norms(centred), 1e-300)
-        centred *= np.sqrt(np.minimum(1.0, clip / norms))[:, None]
-    if odd.any():
-        centred[odd] = _clipped_with_care(block[odd], clip)
-    return centred
+    """Return the signals, centred and scaled to squared differences of norm ``clip`` at most.
 
-
-def _clipped_with_care(block: Matrix, clip: float) -> Matrix:
-    """Return what `clipped_signals` means, for signals of any size.
-
-    A signal x is 2^k u with the largest |u_a| between 1/2 and 1, exactly. Its vector of squared
-    differences is 4^k that of u, so the signal to return is min(2^k, sqrt(clip / |z(u)|)) u.
+    With x = 2^k u (`centred_units`) the vector of squared differences of x is 4^k that of u, so the
+    signal to return is min(2^k, sqrt(clip / |z(u)|)) u.
     """
-    exponent = np.frexp(np.max(np.abs(block), axis=1))[1]
+    unit, exponent = centred_units(block)
+    norms = _distance_norms(unit)
+    with np.errstate(over="ignore"):  # 2^1024 is no float, and never the smaller of the two
+        scale = np.minimum(
+            np.ldexp(1.0, exponent), np.sqrt(clip / np.where(norms > 0.0, norms, 1.0))
+        )
+    return np.asarray(unit * scale[:, None])
+
+
+def centred_units(block: Matrix) -> tuple[Matrix, NDArray[np.int32]]:
+    """Return u (N, d) and k (N,) with x = 2^k u of the signals x (N, d) without their means.
+
+    Before the mean is taken out, the largest |u_a| is between 1/2 and 1, exactly: powers of u
+    neither over- nor underflow, whatever the size of a signal. What is then left of a constant
+    signal is the rounding of its mean, which is 0 here; a signal that is not finite counts as 0.
+    """
+    largest = np.max(np.abs(block), axis=1, initial=0.0)
+    if not np.all(np.isfinite(largest)):
+        block = np.where(np.isfinite(largest)[:, None], block, 0.0)
+        largest = np.where(np.isfinite(largest), largest, 0.0)
+    exponent = np.frexp(largest)[1]
     unit = np.ldexp(block, -exponent[:, None])
     for _ in range(2):  # the second takes out what rounding left of the mean
         unit -= _means(unit)
-    norms = _distance_norms(unit)
-    with np.errstate(over="ignore", divide="ignore"):
-        scale = np.minimum(np.ldexp(1.0, exponent), np.sqrt(clip / norms))
-    return np.where(norms[:, None] > 0.0, unit * np.where(norms > 0.0, scale, 0.0)[:, None], 0.0)
+    unit[np.sum(unit * unit, axis=1) <= _CONSTANT**2] = 0.0
+    return unit, exponent
 
 
 def _means(block: Matrix) -> Matrix:
@@ -143,14 +148,18 @@ def _means(block: Matrix) -> Matrix:
 
 
 def _distance_norms(centred: Matrix) -> Vector:
-    """Return |z_n| (rows,), the norm of every signal's vector of squared differences."""
+    """Return |z_n| (rows,), the norm of every signal's vector of squared differences.
+
+    Never less than 2 |x_n|^2, which bounds |z_n| from below where the mean is exactly 0: so
+    rounding cannot make a signal look shorter than it is.
+    """
     squares = centred * centred
     m1 = centred.sum(axis=1)
     m2 = squares.sum(axis=1)
     m3 = (squares * centred).sum(axis=1)
     m4 = (squares * squares).sum(axis=1)
     d = centred.shape[1]
-    return np.sqrt(np.maximum(d * m4 - 4.0 * m1 * m3 + 3.0 * m2 * m2, 0.0))
+    return np.sqrt(np.maximum(d * m4 - 4.0 * m1 * m3 + 3.0 * m2 * m2, 4.0 * m2 * m2))
 
 
 def sensitivity(clip: float, count: int) -> float:

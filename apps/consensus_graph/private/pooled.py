@@ -36,7 +36,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from trellis.apps.common.metrics import edges
-from trellis.apps.consensus_graph.problem import Matrix, Vector, clipped_signals, edge_vector
+from trellis.apps.consensus_graph.problem import (
+    Matrix,
+    Vector,
+    centred_units,
+    clipped_signals,
+    edge_vector,
+)
 from trellis.apps.consensus_graph.solver import solve
 
 # Of the secure sum: a thousandth of what one signal moves it by, and less.
@@ -47,8 +53,6 @@ OCTAVES = (-64, 64)
 WEIGHT = 0.2
 # Most signals' sizes lie within this many octaves (a factor 16 in |x|^2).
 _WINDOW = 4
-# What is left of a constant signal when its mean is taken out, by rounding.
-_CONSTANT = 1e-13
 # alpha beta / (mean z)^2 of the consensus; see `consensus_of`.
 SMOOTHNESS = 0.15
 
@@ -93,22 +97,14 @@ def summands(signals: Matrix, clip: float = 0.0) -> dict[str, Vector]:
 
 
 def directions(signals: Matrix) -> tuple[Matrix, np.ndarray[tuple[int, ...], np.dtype[np.intp]]]:
-    """Return the signals, centred and of norm 1 or 0, and the bins of their sizes, -1 for none.
-
-    For finite signals of any size: a power of two is taken out first, which is exact.
-    """
-    block = np.asarray(signals, dtype=np.float64)
-    exponent = np.frexp(np.max(np.abs(block), axis=1, initial=0.0))[1].astype(np.int64)
-    unit = np.ldexp(block, -exponent[:, None])
-    for _ in range(2):  # the second takes out what rounding left of the mean
-        unit -= unit.mean(axis=1, keepdims=True)
+    """Return the signals, centred and of norm 1 or 0, and the bins of their sizes, -1 for none."""
+    unit, exponent = centred_units(np.asarray(signals, dtype=np.float64))
     norms = np.sqrt(np.sum(unit * unit, axis=1))
-    some = norms > _CONSTANT
+    some = norms > 0.0
     norms = np.where(some, norms, 1.0)
-    unit = np.where(some[:, None], unit / norms[:, None], 0.0)
     octave = np.floor(2.0 * (np.log2(norms) + exponent)).astype(np.int64)
     octave = np.clip(octave, OCTAVES[0], OCTAVES[1] - 1) - OCTAVES[0]
-    return unit, np.where(some, octave, -1).astype(np.intp)
+    return unit / norms[:, None], np.where(some, octave, -1).astype(np.intp)
 
 
 def pool(total: Mapping[str, Vector], count: int, clip: float, noise: float) -> Pooled:
