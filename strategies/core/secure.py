@@ -166,20 +166,17 @@ class SecureSum:
         timeout: float,
         *,
         layout: Mapping[str, tuple[int, ...]] | None = None,
-        personal: Sequence[str] = (),
         category: str = "train",
     ) -> SecureAnswers:
         """Send each client its payload and return the sum of what they make of it.
 
         Parameters
         ----------
-        payloads : what each client's ``summands`` gets, by index in ``clients``; alike for all but
-            for the records named in ``personal``
+        payloads : what each client's ``summands`` gets, by index in ``clients``; alike for all
         clients : all enrolled clients
         server_round : for the messages' group and for error messages
         timeout : seconds for each exchange
         layout : names and shapes that clients must send; None takes what most of them send
-        personal : names of records that differ from client to client; devices are told which
         category : of the messages that ask for summands, ``train`` or ``evaluate``
 
         Raises
@@ -191,7 +188,6 @@ class SecureSum:
         (found,) = self.gather_groups(
             *(grid, groups, clients, server_round, timeout),
             layout=layout,
-            personal=personal,
             category=category,
         ).values()
         if found.error:
@@ -207,7 +203,6 @@ class SecureSum:
         timeout: float,
         *,
         layout: Mapping[str, tuple[int, ...]] | None = None,
-        personal: Sequence[str] = (),
         category: str = "train",
     ) -> dict[G, SecureAnswers]:
         """Gather the sums of several groups side by side: one exchange a stage for all of them.
@@ -237,7 +232,7 @@ class SecureSum:
         open_groups = list(wanted.values())
         for _ in range(ATTEMPTS):
             try:
-                again = self._attempt(stages, session, open_groups, expected, tuple(personal))
+                again = self._attempt(stages, session, open_groups, expected)
             except _Restarted:
                 # Nobody has been asked to unmask anything: the round is left as it is.
                 try:
@@ -321,7 +316,6 @@ class SecureSum:
         session: Session,
         groups: list[_Group],
         layout: Layout | None,
-        personal: tuple[str, ...],
     ) -> list[_Group]:
         """Make one round of all ``groups``; return those that should try again."""
         self._number += 1
@@ -352,7 +346,6 @@ class SecureSum:
                 *(session, self._number, group.left, chosen),
                 group=group.label,
                 ring=self.ring,
-                personal=personal,
                 stay=stay,
             )
             group.answers.error, group.answers.clear = "", {}

@@ -30,6 +30,7 @@ from trellis.strategies.core.base import RoundPlan
 from trellis.strategies.core.enrolment import Client, StudyError
 from trellis.strategies.core.secure import SecureSum
 from trellis.strategies.enrolled_grid import EnrolledGrid
+from trellis.strategies.grid_wrapper import GridWrapper
 from trellis.strategies.rounds import Rounds
 from trellis.strategies.secure_grid import SecureGrid
 
@@ -273,6 +274,31 @@ def test_a_secure_grid_gives_a_strategy_one_reply_and_no_single_one():
     assert [len(found) for found in replies] == [1, 1]
     assert replies[0][0].content["metrics"]["num-examples"] == 10 + 11 + 12 + 13
     assert replies[0][0].content["metrics"]["clients"] == 4
+
+
+def test_a_server_that_has_one_client_evaluate_while_others_train_gets_no_sum_with_it():
+    class Mixing(GridWrapper):
+        def push_messages(self, messages):
+            messages = list(messages)
+            if messages and messages[0].metadata.message_type == "train.secagg_masked":
+                messages[0].metadata.message_type = "evaluate.secagg_masked"
+            return super().push_messages(messages)
+
+    def act(grid):
+        arrays = ArrayRecord({"weights": Array(np.zeros(15))})
+        strategy = FedAvg(fraction_evaluate=0.0)
+        grid = SecureGrid(Mixing(grid))
+        asked = strategy.configure_train(1, arrays, ConfigRecord(), grid)
+        (found,) = grid.send_and_receive(asked)
+        return found.content["metrics"]["clients"]
+
+    app = fedavg_app()
+
+    @app.evaluate()
+    def evaluate(message, context):
+        return reply(message, {"weights": Array(np.zeros(15))}, {"num-examples": 10})
+
+    assert on_server(act, app) == 3
 
 
 def test_two_nodes_are_too_few_for_a_secure_sum():
