@@ -40,6 +40,7 @@ from trellis.apps.pages.wording import Wording
 from trellis.privacy.accounting.ledger import Ledger
 from trellis.strategies.core.base import Client, RoundPlan, StudyStrategy
 from trellis.strategies.core.checkpoint import Checkpoint
+from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.core.robust import Robust
 from trellis.strategies.node_strategy import Sampler
 from trellis.strategies.rounds import Rounds
@@ -221,6 +222,7 @@ class StudyRun(Generic[Config]):
         began = time.monotonic()
         try:
             yield
+            self._refuse_without_release(strategy)
             self.result.status = "completed"
         except BaseException as error:
             self.result.status, note = _end(error, resumable=self.folder is not None)
@@ -235,6 +237,16 @@ class StudyRun(Generic[Config]):
                 if self.result.status == "completed":
                     write_model_file(self.result, self.folder)
             log.info("%s", self.result.summary())
+
+    def _refuse_without_release(self, strategy: StudyStrategy[Any] | Rounds) -> None:
+        """Refuse to call a private run completed in which nobody entered a release."""
+        names = [client.name for client in strategy.clients]
+        if self.config.releases and not any(map(self.ledger.series, names)):
+            raise StudyError(
+                f"privacy={self.config.privacy!r}: the run has ended and no client entered a "
+                "release in its ledger, so nothing shows that noise was added. Do the clients run "
+                "the ClientApp of this study and method?"
+            )
 
     def _collect_facts(self, strategy: StudyStrategy[Any] | Rounds) -> None:
         result, progress = self.result, strategy.progress

@@ -181,6 +181,11 @@ class StudyConfig(Checked):
         return self.row is not None and self.row.on_device
 
     @property
+    def releases(self) -> bool:
+        """Whether a run with these settings must have entered releases in its ledger."""
+        return self.privacy == "sound" and (self.sums or not self.at_home)
+
+    @property
     def masked(self) -> bool:
         """Whether clients' replies reach the server as secure sums only."""
         return self.sums or getattr(self, "secure_aggregation", False) is True
@@ -300,6 +305,11 @@ class StudyConfig(Checked):
         last = _last.get(key)
         if last is not None and last[0] == run_config:
             return last[1]
+        if (study := run_config.get("study", cls.study)) != cls.study:
+            raise ConfigError(
+                f"study={study!r}: an app of {cls.study} is asked, and would run with defaults; "
+                f"give {study!r} a config class and apps of its own that read it"
+            )
         prefix = f"{cls.study}."
         found = _from_items(
             key, tuple((k[len(prefix) :], v) for k, v in run_config.items() if k.startswith(prefix))
@@ -361,6 +371,11 @@ class ReleaseConfig(StudyConfig):
         if self.release == "auto":
             return self.privacy == "sound" and not self.sum_obstacle()
         return self.release == "sum"
+
+    @property
+    def releases(self) -> bool:
+        """Whether a run with these settings must have entered releases in its ledger."""
+        return self.privacy == "sound" and (self.sums or not self.at_home)
 
     @property
     def masked(self) -> bool:
