@@ -383,3 +383,38 @@ def test_an_owner_with_a_budget_is_never_simulated(device, tmp_path):
     config = run_config("consensus-graph", EACH)
     assert "E4" in send({**node, "partition-id": 0}, config).content["client"]["refused"]
     assert json.loads((tmp_path / "state" / "ledger.json").read_text())["entries"] == {}
+
+
+# --- the other form of a run config ---------------------------------------------------------------
+
+
+def flat(study, settings):
+    """Return the run config of a study's own app, where settings stand by themselves."""
+    prefix = f"{study}."
+    return {k.removeprefix(prefix): v for k, v in run_config(study, settings).items()}
+
+
+def test_the_policy_judges_settings_that_stand_by_themselves(device, monkeypatch):
+    no_data_is_read(monkeypatch)
+    node = device(X=np.eye(4)) | {"require-privacy": True}
+    for config in (
+        flat("consensus-graph", {"privacy": "none"}),
+        flat("consensus-graph", EACH) | {"consensus-graph.privacy": "none"},
+        flat("consensus-graph", EACH) | {"rounds": 10**18},
+        flat("server-graph", {"privacy": "none"}) | {"clients": 10**18, "servers": 0},
+    ):
+        assert "refused by the owner's policy" in heard(send(node, config))
+
+
+def test_a_number_of_clients_that_is_left_open_is_no_setting_for_a_device(device, monkeypatch):
+    no_data_is_read(monkeypatch)
+    node = device(X=np.eye(4)) | {"num-partitions": 7, "partition-id": 0}
+    for number in (0, "many"):
+        config = flat("consensus-graph", EACH) | {"clients": number, "data": "/etc"}
+        assert send(node, config).error.reason == SAYS.format("E1")
+
+
+def test_only_a_simulated_node_tells_how_many_there_are(device):
+    node = device(X=np.eye(4)) | {"num-partitions": 7, "partition-id": 0}
+    reply = send(node, flat("consensus-graph", EACH), "query.supernodes")
+    assert reply.error.reason == SAYS.format("E3")
