@@ -311,6 +311,8 @@ def test_a_name_that_the_owner_lists_is_loaded(device, tmp_path):
 
 # --- work ----------------------------------------------------------------------------------------
 
+_SOON = 60.0  # seconds, on the busiest machine; what is refused here would take days
+
 
 @pytest.mark.parametrize("owner", [{"max-epsilon": 1.0}, {}])
 @pytest.mark.parametrize("key", ["local-steps", "rounds", "nodes"])
@@ -325,7 +327,7 @@ def test_work_without_end_is_refused_on_every_device(key, owner, device):
     sent = {"consensus": weights, "own": weights}
     reply = send({**node, **owner}, config, "train", sent, round=1, pull=1.0)
     assert reply.error.reason == SAYS.format("E4")
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < _SOON
 
 
 @pytest.mark.parametrize("many", [10**12, 1e12, "1000000000000", float("inf"), 10**400])
@@ -335,7 +337,7 @@ def test_settings_are_bounded_before_they_are_parsed(study, many, device):
     config = run_config(study, {}) | {f"{study}.clients": many}
     began = time.monotonic()
     assert "E4" in heard(send({**device(X=np.eye(4)), "server": 0}, config))
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < _SOON
 
 
 def test_a_message_that_takes_too_long_is_ended(device, monkeypatch):
@@ -348,7 +350,7 @@ def test_a_message_that_takes_too_long_is_ended(device, monkeypatch):
     config = run_config("consensus-graph", settings)
     reply = send(node, config, "train", sent, round=1, pull=1.0)
     assert reply.error.reason == SAYS.format("E3")
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < _SOON
 
 
 def test_a_message_that_is_too_large_is_not_looked_at(device):

@@ -285,10 +285,16 @@ def test_that_nobody_answers_is_said_once(scene):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_everything_and_is_no_failure(scene, number):
     before = signal.getsignal(number)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), number))
-    timer.start()
+
+    def send_when_connected():  # its handlers are in place then; before, this would end pytest
+        while not scene.told:
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send_when_connected, daemon=True)
+    sender.start()
     assert scene.moving.run() == 0
-    timer.join()
+    sender.join()
     assert scene.told == [("connects", OWN)]
     assert Node.running == []
     assert signal.getsignal(number) == before
