@@ -241,7 +241,7 @@ class StudyRun(Generic[Config]):
     def _refuse_without_release(self, strategy: StudyStrategy[Any] | Rounds) -> None:
         """Refuse to call a private run completed in which nobody entered a release."""
         names = [client.name for client in strategy.clients]
-        if self.config.releases and not any(map(self.ledger.series, names)):
+        if self.config.must_release and not any(map(self.ledger.series, names)):
             raise StudyError(
                 f"privacy={self.config.privacy!r}: the run has ended and no client entered a "
                 "release in its ledger, so nothing shows that noise was added. Do the clients run "

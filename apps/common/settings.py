@@ -181,7 +181,7 @@ class StudyConfig(Checked):
         return self.row is not None and self.row.on_device
 
     @property
-    def releases(self) -> bool:
+    def must_release(self) -> bool:
         """Whether a run with these settings must have entered releases in its ledger."""
         return self.privacy == "sound" and (self.sums or not self.at_home)
 
@@ -373,7 +373,7 @@ class ReleaseConfig(StudyConfig):
         return self.release == "sum"
 
     @property
-    def releases(self) -> bool:
+    def must_release(self) -> bool:
         """Whether a run with these settings must have entered releases in its ledger."""
         return self.privacy == "sound" and (self.sums or not self.at_home)
 
