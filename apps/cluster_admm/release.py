@@ -78,7 +78,6 @@ from apps.common.node import Node
 from apps.common.own_data.scaling import told_at_enrolment
 from apps.common.seeds import generator
 from apps.common.tables import DataError
-from apps.server_graph.problem import clip_rows
 from privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
 from privacy.accounting.events import PrivacyEvent
 from privacy.accounting.zcdp import (
@@ -87,6 +86,7 @@ from privacy.accounting.zcdp import (
     decaying_total_of,
     zcdp_epsilon,
 )
+from privacy.mechanisms.clipping import clip_rows
 from privacy.mechanisms.digits import quick_discrete_gaussian
 from privacy.mechanisms.discrete import GridPlan, plan_for_rho
 from privacy.mechanisms.gaussian import gaussian_epsilon

@@ -143,8 +143,8 @@ def _update(
         raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
     statistic = _statistic(config, context)
     arrays = _sent(message, statistic)
-    order = message.content["order"]
-    server_round, pull = int(order["round"]), float(order["pull"])  # type: ignore[arg-type]
+    order = message.content.get("order")
+    server_round, pull = int(wire.number(order, "round")), wire.number(order, "pull", 0.0)
 
     # FedAvg replaces the slope of this client's data by the mean slope.
     z = 0.5 * arrays["slope"] if "slope" in arrays else statistic.values
@@ -161,9 +161,11 @@ def _update(
 
 def _sent(message: Message, statistic: Statistic) -> dict[str, Vector]:
     """Return the arrays of a question; one without any is of the first round, from `first_of`."""
-    if "arrays" in message.content:
-        return wire.arrays(message.content["arrays"])
-    return {"consensus": first_of(node_count(statistic.values.size))}
+    size, record = statistic.values.size, message.content.get("arrays")
+    if record is None:
+        return {"consensus": first_of(node_count(size))}
+    names = ["consensus", *(name for name in ("own", "slope") if name in record)]
+    return {name: wire.received(record, name, (size,)) for name in names}
 
 
 def _as_records(events: list[PrivacyEvent]) -> dict[str, ConfigRecord]:

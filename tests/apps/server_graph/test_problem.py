@@ -15,14 +15,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from apps.server_graph.losses import LeastSquares, Logistic
-from apps.server_graph.problem import (
-    clip_rows,
-    draw_batches,
-    gradient,
-    local_steps,
-    minimiser,
-    msd,
-)
+from apps.server_graph.problem import draw_batches, gradient, local_steps, minimiser, msd
+from privacy.mechanisms.clipping import clip_rows
 
 
 class PlainLogistic(Logistic):
