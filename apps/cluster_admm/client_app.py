@@ -21,10 +21,10 @@ for this run only: another run, other settings or a changed file are read anew.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
@@ -78,7 +78,6 @@ app = ClientApp()
 
 Array = NDArray[np.float64]
 
-_LARGEST_SQUARE = 1e100
 _RHO_RANGE = (1e-9, 1e9)
 _SCALES = (1e-12, 1e12)
 _MOST_STEPS_KEPT = 8  # a server that changes rho every round must not fill the memory
@@ -129,19 +128,12 @@ def train(message: Message, context: Context) -> Message:
     if run.config.sums:
         raise PrivacyRefused("release='sum': no client sends a model of its own in such a run")
     client = _memory.client(context).standardised(message)
-    v = _arrays(message, "v")
     size = client.samples.X.shape[1]
-    # The whole check, which says what is wrong, takes longer than this client's step.
-    if v.shape != (size,) or v.dtype != np.float64 or not v @ v < _LARGEST_SQUARE:
-        wire.check_reals(v, "the server's v", (size,))
+    v = _array(message, "v", (size,))
     order = _order(message)
-    server_round = int(_number(order, "round"))
-    rho, share = _number(order, "rho"), _number(order, "share")
-    if not _RHO_RANGE[0] <= rho <= _RHO_RANGE[1]:
-        raise ValueError(f"the server's rho={rho}: must be from {_RHO_RANGE[0]} to {_RHO_RANGE[1]}")
-    if not 0.0 <= share <= 1.0:
-        raise ValueError(f"the server's share={share}: must be from 0 to 1")
-    held_out = _number(order, "held_out", 0.0)
+    server_round = int(wire.number(order, "round"))
+    rho, share = wire.number(order, "rho", *_RHO_RANGE), wire.number(order, "share", 0.0, 1.0)
+    held_out = wire.number(order, "held_out", 0.0, 1.0, default=0.0)
     count = int(np.count_nonzero(~held_out_rows(len(client.learning[1]), held_out)))
     permit_step(
         *(run.config, count, size, rho, share),
@@ -178,16 +170,13 @@ def losses(message: Message, context: Context) -> Message:
     run = _memory.run(context)
     client = _memory.client(context).standardised(message)
     permit_losses(run.config)
-    models = _arrays(message, "models")
-    size = client.samples.X.shape[1]
-    rows = models.shape[0] if models.ndim == 2 else run.config.cluster_count
-    wire.check_reals(models, "the server's models", (rows, size))
+    models = _array(message, "models", (None, client.samples.X.shape[1]))
     X, y = client.learning
-    fraction = _number(_order(message), "held_out", 0.0)
+    fraction = wire.number(_order(message), "held_out", 0.0, 1.0, default=0.0)
     if fraction > 0.0:
         held = held_out_rows(len(y), fraction)
         X, y = X[held], y[held]
-    found = mean_losses(run.config.loss, models, X, y) if len(y) else np.zeros(rows)
+    found = mean_losses(run.config.loss, models, X, y) if len(y) else np.zeros(len(models))
     content = RecordDict(
         {"arrays": wire.record({"losses": found}), "samples": ConfigRecord({"count": len(y)})}
     )
@@ -200,7 +189,7 @@ def summands(message: Message, context: Context) -> Summands:
     config, order = run.config, _order(message)
     if not config.sums:
         raise PrivacyRefused("release='each': such a run has no sums")
-    server_round, asked = int(_number(order, "round")), order.get("ask")
+    server_round, asked = int(wire.number(order, "round")), order.get("ask")
     if asked == "units" and config.units() == "noisy":
         columns = client.columns
         return noisy(
@@ -224,7 +213,7 @@ def summands(message: Message, context: Context) -> Summands:
         )
     if asked == "score" and config.held_out:
         X, y = client.samples.X[client.held], client.samples.y[client.held]
-        width = _between(order, "width", *_SCALES)
+        width = wire.number(order, "width", *_SCALES)
         return noisy(
             *(context, config, {"score": score_terms(config.loss, X, y, models[cluster], width)}),
             what=SCORES,
@@ -236,9 +225,9 @@ def summands(message: Message, context: Context) -> Summands:
         raise PrivacyRefused(f"{asked!r}: not what such a run adds up")
     question = Question(
         models,
-        _between(order, "length", *_SCALES),
-        _between(order, "width", *_SCALES),
-        _between(order, "weight", 0.0, 1.0),
+        wire.number(order, "length", *_SCALES),
+        wire.number(order, "width", *_SCALES),
+        wire.number(order, "weight", 0.0, 1.0),
         order.get("whole") is True,
     )
     return noisy(
@@ -267,13 +256,11 @@ def own(message: Message, context: Context) -> Personal:
     run, client = _memory.run(context), _memory.client(context).standardised(message)
     config, samples = run.config, client.samples
     if not config.at_home:
-        model = _arrays(message, "model")
-        wire.check_reals(model, "the server's model", (samples.X.shape[1],))
-        place = int(_number(_order(message), "cluster"))
+        model = _array(message, "model", (samples.X.shape[1],))
+        place = int(wire.number(_order(message), "cluster"))
         return from_server(config.loss, model, place, samples, client.held, config.ridge)
     models = _models(message, config, client)
-    pulls = _arrays(message, "pulls")
-    wire.check_reals(pulls, "the server's pulls", (len(models),))
+    pulls = _array(message, "pulls", (len(models),))
     cluster = _slot(config, run.seed, client, context)
     found = own_model(config.loss, *client.learning, models, pulls, cluster, config.ridge)
 
@@ -305,10 +292,7 @@ def own(message: Message, context: Context) -> Personal:
 
 def _models(message: Message, config: ClusterAdmmConfig, client: _Client) -> Array:
     """Return the server's models (Q, d), checked."""
-    models = _arrays(message, "models")
-    shape = (config.task_count, client.samples.X.shape[1])
-    wire.check_reals(models, "the server's models", shape)
-    return models
+    return _array(message, "models", (config.task_count, client.samples.X.shape[1]))
 
 
 def _slot(config: ClusterAdmmConfig, seed: int, client: _Client, context: Context) -> int:
@@ -334,29 +318,10 @@ def _step(
     return known
 
 
-def _arrays(message: Message, name: str) -> NDArray[Any]:
-    arrays = message.content["arrays"]
-    if not isinstance(arrays, ArrayRecord) or name not in arrays:
-        raise ValueError(f"the server's message has no array {name!r}")
-    return wire.unpack(arrays[name])
+def _array(message: Message, name: str, shape: tuple[int | None, ...]) -> Array:
+    return wire.received(message.content.get("arrays"), name, shape)
 
 
 def _order(message: Message) -> ConfigRecord:
     found = message.content.get("order")  # `config_records` would copy all records
     return found if isinstance(found, ConfigRecord) else ConfigRecord()
-
-
-def _number(order: ConfigRecord, name: str, default: float | None = None) -> float:
-    """Return a number of the order."""
-    value = order.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"the server's order has {name}={value!r}; a number is needed")
-    return float(value)
-
-
-def _between(order: ConfigRecord, name: str, low: float, high: float) -> float:
-    """Return a number of the order, refused where it is out of range."""
-    value = _number(order, name)
-    if not low <= value <= high:
-        raise ValueError(f"the server's {name}={value}: must be from {low:g} to {high:g}")
-    return value

@@ -78,7 +78,6 @@ from trellis.apps.common.node import Node
 from trellis.apps.common.own_data.scaling import told_at_enrolment
 from trellis.apps.common.seeds import generator
 from trellis.apps.common.tables import DataError
-from trellis.apps.server_graph.problem import clip_rows
 from trellis.privacy.accounting.budget import DeviceLedger, Policy, PrivacyRefused
 from trellis.privacy.accounting.events import PrivacyEvent
 from trellis.privacy.accounting.zcdp import (
@@ -87,6 +86,7 @@ from trellis.privacy.accounting.zcdp import (
     decaying_total_of,
     zcdp_epsilon,
 )
+from trellis.privacy.mechanisms.clipping import clip_rows
 from trellis.privacy.mechanisms.digits import quick_discrete_gaussian
 from trellis.privacy.mechanisms.discrete import GridPlan, plan_for_rho
 from trellis.privacy.mechanisms.gaussian import gaussian_epsilon

@@ -19,7 +19,7 @@ from trellis.strategies.core import wire
 from trellis.strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
-from .local import local_graph, sent_graphs, settings_of, statistic_of
+from .local import local_graph, sent_graphs, sent_numbers, settings_of, statistic_of
 from .problem import Vector
 
 
@@ -28,8 +28,7 @@ def graph(message: Message, context: Context) -> Message:
     config = settings_of(context)
     known = statistic_of(config, context)
     sent = sent_graphs(message, known.values.size)
-    told = message.content.config_records["config"]
-    server_round, pull = int(told["server-round"]), float(told["pull"])  # type: ignore[arg-type]
+    server_round, pull = sent_numbers(message)
     node, seed = Node.of(context), seed_of(context)
     noise, event = paper_noise(config, seed, node, known, server_round)
     w = local_graph(config, context, known.values, sent, pull, server_round, noise)

@@ -23,7 +23,7 @@ from trellis.strategies.core import wire
 from trellis.strategies.core.robust import clipped
 
 from .data import client_table
-from .local import local_graph, sent_graphs, settings_of, statistic_of
+from .local import local_graph, sent_graphs, sent_numbers, settings_of, statistic_of
 from .methods import METHODS
 from .private.device import own_graph, score_terms, statistic_terms
 from .problem import objective
@@ -57,8 +57,7 @@ def graph(message: Message, context: Context) -> Message:
     config = settings_of(context)
     known = statistic_of(config, context)
     sent = sent_graphs(message, known.values.size)
-    told = message.content.config_records["config"]
-    server_round, pull = int(told["server-round"]), float(told["pull"])  # type: ignore[arg-type]
+    server_round, pull = sent_numbers(message)
     w = local_graph(config, context, known.values, sent, pull, server_round)
     w = clipped(w, sent["consensus"], config.norm_bound)
     value = objective(w, known.values, config.alpha, config.beta)
@@ -79,7 +78,7 @@ def averaged_graph(message: Message, context: Context) -> Message:
     first = "slope" not in sent
     # FedAvg replaces the slope of this client's data by the mean slope.
     z = known.values if first else 0.5 * sent["slope"]
-    server_round = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
+    server_round, _ = sent_numbers(message)
     w = local_graph(config, context, z, sent, 0.0, server_round)
     slope = 2.0 * known.values if first else None
     terms = sent_terms(sent["consensus"], sent.get("slope"), has_slope=first)
@@ -113,7 +112,7 @@ def summands(message: Message, context: Context) -> Summands:
         return statistic_terms(message, context)
     if not config.masked:
         raise ValueError("the run asks for no secure sums")
-    if "slope" not in wire.arrays(message.content["arrays"]):
+    if "slope" not in message.content.array_records["arrays"]:
         # Sums of slopes over changing sets of clients would give single ones away.
         tell_once(context, "slope")
     return weighted_summands(averaged_graph(message, context))

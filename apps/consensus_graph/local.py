@@ -51,10 +51,15 @@ def sent_graphs(message: Message, size: int) -> dict[str, Vector]:
     BadReply
         For arrays of other shapes, and for numbers that are not finite or too large to use.
     """
-    found = wire.arrays(message.content["arrays"])
-    for name, array in found.items():
-        wire.check_reals(array, name, (size,))
-    return found
+    record = message.content.get("arrays")
+    more = (name for name in ("own", "slope") if record is not None and name in record)
+    return {name: wire.received(record, name, (size,)) for name in ("consensus", *more)}
+
+
+def sent_numbers(message: Message) -> tuple[int, float]:
+    """Return the number of the round and the pull that a message names, checked."""
+    record = message.content.get("config")
+    return int(wire.number(record, "server-round", 0.0)), wire.number(record, "pull", 0.0)
 
 
 def local_graph(

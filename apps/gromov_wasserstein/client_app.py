@@ -32,7 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
@@ -326,12 +326,8 @@ def _loaded(config: GromovWassersteinConfig, client: _Client, message: Message) 
         model = build_model(config.model, features, classes, config.task, config.width)
         client.models.clear()  # a server that changes it every round must not fill the memory
         client.models[classes] = model
-    arrays = message.content["arrays"]
-    if not isinstance(arrays, ArrayRecord) or "weights" not in arrays:
-        raise ValueError("the server's message has no weights")
-    vector = wire.unpack(arrays["weights"])
-    wire.check_reals(vector, "the server's weights", vector.shape)
-    load(model, vector)
+    size = sum(p.numel() for p in model.parameters())
+    load(model, wire.received(message.content.get("arrays"), "weights", (size,)))
     return model
 
 

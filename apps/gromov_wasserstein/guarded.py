@@ -88,19 +88,11 @@ def known_classes(graphs: Sequence[Graph], classes: int) -> list[Graph]:
 
 
 def noisy_part(model: nn.Module, graphs: Sequence[Graph], config: GromovWassersteinConfig) -> Array:
-    """Return the sum (d,) of the graphs' clipped gradients at the model's weights.
-
-    Where it cannot be computed, zeros: of one shape whatever the graphs are.
-    """
+    """Return the sum (d,) of the graphs' clipped gradients at the model's weights."""
     from .model.clipping import clipped_sum
     from .model.gnn import weights
 
-    start = weights(model)
-    try:
-        return clipped_sum(model, graphs, start, config.task, config.gradient_bound)
-    except Exception:  # whatever it is, it comes from the data or from the weights that came
-        log.warning("no gradient could be computed; zeros are added", exc_info=True)
-        return np.zeros_like(start)
+    return clipped_sum(model, graphs, weights(model), config.task, config.gradient_bound)
 
 
 def right_part(model: nn.Module, graphs: Sequence[Graph], config: GromovWassersteinConfig) -> Array:

@@ -103,7 +103,7 @@ def enrol(message: Message, context: Context) -> Message:
 
 def _screen(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:
     """Return the entries of S that may connect two variables."""
-    cut = float(asked.config_records["order"]["cut"])  # type: ignore[arg-type]
+    cut = wire.number(asked.get("order"), "cut")
     if (table := _streamed(config, context)) is not None:
         return screened_table(config, table, cut)
     known = _correlation(config, context)
@@ -117,7 +117,7 @@ def _step(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> 
         return _step_on_blocks(config, asked, context)
     known = _correlation(config, context)
     began = time.perf_counter()
-    order = read_step_order(asked, len(known.matrix))
+    order = read_step_order(asked, len(known.matrix), config.wire)
     if order.replicate:
         known = _subsample(config, context, order.replicate)
     problem = LocalProblem(known.matrix, order.blocks)
@@ -134,7 +134,7 @@ def _step_on_blocks(
     """Take a step where S is known on the blocks of the problem only."""
     began = time.perf_counter()
     variables = int(context.state.config_records[_STREAMED]["variables"])  # type: ignore[arg-type]
-    order = read_step_order(asked, variables)
+    order = read_step_order(asked, variables, config.wire)
     known = kept_blocks(context.state, order.blocks)
     if known is None:
         table = _streamed(config, context)
@@ -150,7 +150,7 @@ def _step_on_blocks(
 
 def _solve_alone(config: JointPrecisionConfig, asked: RecordDict, context: Context) -> RecordDict:
     """Return this client's own matrices at every point of the path."""
-    points = wire.arrays(asked["arrays"])["points"]
+    points = wire.received(asked.get("arrays"), "points", (None, 2))
     if (table := _streamed(config, context)) is not None:
         found = solve_alone_streamed(config, table, points[:, 0])
         return RecordDict({"arrays": wire.record(found)})

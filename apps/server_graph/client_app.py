@@ -20,7 +20,7 @@ device whose owner has set a budget (``max-epsilon``) refuses it; with ``require
 part under ``privacy = "sound"``, and by secure aggregation only: its server learns sums, and what
 sums tell is not bounded. It also keeps to `RANGES`, so that a server cannot choose steps that carry
 one sample's gradient past all others. Under ``sound`` no sample makes a client refuse or fail: see
-`data` and `problem.clip_rows`.
+`data` and `trellis.privacy.mechanisms.clipping`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ app = ClientApp()
 
 Array = NDArray[np.float64]
 
-_LARGEST_SQUARE = 1e100
 # What a device takes whose owner requires privacy.
 RANGES = {
     "clip": (1e-6, 1e6),
@@ -165,7 +164,7 @@ def _noisy_summands(message: Message, context: Context) -> Summands:
         return _noisy_units(context, run.config, client, terms)
     client = client.standardised(message)
     w, samples = _model(message, client), client.samples
-    number, count = int(order["round"]), len(samples.y)  # type: ignore[arg-type]
+    number, count = int(wire.number(order, "round")), len(samples.y)
     held_out = client.held
     if order.get("score") is True:
         if not held_out.any():
@@ -284,7 +283,7 @@ def _update(message: Message, context: Context) -> Array:
         raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
     client = _memory.client(context).standardised(message)
     w = _model(message, client)
-    server_round = int(message.content["order"]["round"])  # type: ignore[arg-type]
+    server_round = int(wire.number(message.content.get("order"), "round"))
     X, y = client.learning
     if takes_all(len(y), config.batch):
         rng = None  # to make one takes longer than a small client's step
@@ -305,14 +304,8 @@ def _brings(message: Message, name: str) -> bool:
 
 def _model(message: Message, client: _Client, name: str = "model") -> Array:
     """Return the server's model (M,), checked."""
-    arrays = message.content["arrays"]
-    if not isinstance(arrays, ArrayRecord):
-        raise ValueError("the server's message has no arrays")
-    w = wire.unpack(arrays[name])
-    # The whole check, which says what is wrong, takes half as long as this client's step.
-    if w.shape != (client.parameters,) or w.dtype != np.float64 or not w @ w < _LARGEST_SQUARE:
-        wire.check_reals(w, "the server's model", (client.parameters,))
-    return w
+    found: Array = wire.received(message.content.get("arrays"), name, (client.parameters,))
+    return found
 
 
 def _permit(config: ServerGraphConfig, context: Context) -> None:

@@ -52,11 +52,11 @@ from numpy.typing import NDArray
 
 from trellis.privacy.accounting.sampled import ratio_for, spent_by
 from trellis.privacy.accounting.zcdp import zcdp_rho
+from trellis.privacy.mechanisms.clipping import clip_rows
 from trellis.privacy.numerics import brentq
 
 from .config import ServerGraphConfig
 from .losses import Loss
-from .problem import clip_rows
 
 Array = NDArray[np.float64]
 

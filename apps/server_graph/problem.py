@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from trellis.privacy.mechanisms.clipping import clip_rows
+
 from .losses import Loss, start
 
 Array = NDArray[np.float64]
@@ -36,28 +38,7 @@ _log = logging.getLogger("trellis.server_graph")
 
 _PRECISION = 1e-10
 _NEWTON_STEPS = 100
-_SMALLEST_BOUND = 1e-140
 _CHUNK = 8192  # rows whose gradients are held at a time
-
-
-def clip_rows(G: Array, B: float) -> Array:
-    """Return the rows of ``G`` (..., M), each scaled down to norm ``B`` where it is longer.
-
-    ``B = 0`` does not clip. With ``B > 0`` the bound holds for every row whatever it is: one that
-    is not finite becomes zero.
-    """
-    if B == 0.0:
-        return G
-    squares = np.einsum("...j,...j->...", G, G)
-    # A square may also vanish where the norm does not: then a tiny B would not be enforced.
-    if squares.max() < np.inf and B >= _SMALLEST_BOUND:
-        return G * (B / np.maximum(np.sqrt(squares), B))[..., None]
-    G = np.where(np.all(np.isfinite(G), axis=-1, keepdims=True), G, 0.0)
-    # A square may overflow where the norm does not.
-    largest = np.maximum(np.max(np.abs(G), axis=-1), np.finfo(np.float64).tiny)
-    unit = G / largest[..., None]
-    norms = np.sqrt(np.einsum("...j,...j->...", unit, unit))  # at least 1, or 0 for a row of zeros
-    return unit * np.minimum(largest, B / np.maximum(norms, 1.0))[..., None]
 
 
 def gradient(

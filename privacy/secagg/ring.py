@@ -5,9 +5,13 @@ by at most 2^-(f+1). A sum of n clients is therefore off by at most n * 2^-(f+1)
 depend on the order of the clients. Nothing ever wraps: range, fraction bits and the number of
 clients must fit together, |x| 2^f n < 2^63, which is checked before any value is seen.
 
-A device never refuses a value, for a refusal that depends on a value tells it: `clipped` takes what
-is beyond the range to its end and what is no number to 0, and counts both for the device's own log.
-`encode` refuses instead; it is for a party that checks its own numbers, such as a server.
+A device never refuses a finite value, since a refusal that depends on a value discloses it:
+`clipped` takes what is beyond the range to its end, and counts it for the device's own log. What is
+not finite is an error in `clipped` as well. As 0, or any other number, it would be a summand that
+nobody bounded: one record that makes a sum NaN would move it by all that the others add. So
+whoever bounds a statistic has to make sure that it is finite for every record and every message
+that is accepted. `encode` refuses what is out of range too; it is for a party that checks its own
+numbers, such as a server.
 
 Adversary: none; this is arithmetic. Neither the rounding nor the clipping is a privacy mechanism.
 """
@@ -104,7 +108,10 @@ class Ring:
     def clipped(self, values: Reals, name: str = "values") -> tuple[Words, int]:
         """Return ``values`` in the ring, clipped to the range, and how many were changed by that.
 
-        Raises on a wrong type only, never on a value.
+        Raises
+        ------
+        ValueError
+            Where an entry is NaN or infinite, or the array is not of real numbers.
         """
         values = np.asarray(values)
         if values.dtype != np.float64:
@@ -118,14 +125,17 @@ class Ring:
                 scaled = np.multiply(part, factor, out=buffer[: part.size])
                 np.rint(scaled, out=scaled)
                 if not max(scaled.max(), -scaled.min()) <= largest:
-                    clips += int(np.count_nonzero(~(np.abs(scaled) <= largest)))
-                    scaled[~np.isfinite(part)] = 0.0
+                    if not np.all(np.isfinite(part)):
+                        self._refuse(values, name)
+                    clips += int(np.count_nonzero(np.abs(scaled) > largest))
                     np.clip(scaled, -largest, largest, out=scaled)
                 np.copyto(words[start : start + _CHUNK], scaled, casting="unsafe")
         return words.view(np.uint64).reshape(values.shape), clips
 
     def _refuse(self, values: Reals, name: str) -> None:
-        bad = ~(np.abs(np.rint(values * math.ldexp(1.0, self.fraction_bits))) <= self._largest())
+        bad = ~np.isfinite(values)
+        if not np.any(bad):
+            bad = np.abs(np.rint(values * math.ldexp(1.0, self.fraction_bits))) > self._largest()
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         value = float(values[where])
         entry = f"{name}[{', '.join(map(str, where))}] = {value!r}"

@@ -4,6 +4,10 @@ A Flower `Array` is a ``.npy`` file in memory with its dtype and shape beside it
 ``numpy.save`` spend most of a small array's time on the text header. `pack` writes that header once
 per dtype and shape; `unpack` trusts the record's own dtype and shape and checks them against the
 number of bytes, so a reply that lies about its size is an error, not a misread.
+
+`received` is how a client reads an array, and `number` how it reads a number, of a message: the
+server may have put anything there, and what is not finite, or beyond all that models and graphs
+have, must not meet the data. Whether they refuse depends on the message and on public sizes alone.
 """
 
 from __future__ import annotations
@@ -25,11 +29,11 @@ _STYPE = "numpy.ndarray"
 _MAGIC = b"\x93NUMPY"
 # What a client may tell of its columns at enrolment (``moments-count`` and so on).
 MOMENTS = ("count", "means", "spreads")
-_LARGEST_ENTRY = 1e100  # beyond this a sum of squares overflows
+LARGEST = 1e100  # beyond this a sum of squares overflows
 
 
 class BadReply(ValueError):
-    """A reply that is rejected; the round goes on without it."""
+    """A message that is rejected; a round goes on without it."""
 
 
 @lru_cache(maxsize=256)
@@ -109,7 +113,7 @@ def _view(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], start: int)
 
 
 def check_reals(array: NDArray[Any], name: str, shape: tuple[int, ...]) -> None:
-    """Refuse what is not a float64 array of ``shape`` with finite entries that can be summed.
+    """Refuse what is not a float64 array of ``shape``, finite and no larger than `LARGEST`.
 
     Raises
     ------
@@ -121,12 +125,67 @@ def check_reals(array: NDArray[Any], name: str, shape: tuple[int, ...]) -> None:
             f"{name} is {array.dtype} of shape {array.shape}, not float64 of shape {shape}"
         )
     # One product tells of nearly all arrays that there is nothing wrong with any entry.
-    if np.vdot(array, array) < _LARGEST_ENTRY**2:
+    if np.vdot(array, array) < LARGEST**2:
         return
     if not np.all(np.isfinite(array)):
         raise BadReply(f"{name} has {np.sum(~np.isfinite(array))} entries that are not finite")
-    if array.size and np.max(np.abs(array)) > _LARGEST_ENTRY:
+    if array.size and np.max(np.abs(array)) > LARGEST:
         raise BadReply(f"{name} has an entry of size {np.max(np.abs(array)):g}")
+
+
+def received(
+    content: RecordType | None, name: str, shape: tuple[int | None, ...], dtype: str = "float64"
+) -> NDArray[Any]:
+    """Return one array of a message, read-only, checked before any arithmetic.
+
+    Parameters
+    ----------
+    content : the record that should have it
+    name : the array's
+    shape : None in it stands for any length
+    dtype : must be this one; reals must pass `check_reals`
+
+    Raises
+    ------
+    BadReply
+        Names the array and what is wrong with it.
+    """
+    if not isinstance(content, ArrayRecord) or name not in content:
+        raise BadReply(f"the message has no array {name!r}")
+    try:
+        array = unpack(content[name])
+    except (TypeError, ValueError) as error:
+        raise BadReply(f"{name}: {error}") from None
+    fits = array.ndim == len(shape) and all(
+        wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
+    )
+    if not fits or array.dtype != np.dtype(dtype):
+        raise BadReply(
+            f"{name} is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}"
+        )
+    if array.dtype.kind == "f":
+        check_reals(array.astype(np.float64, copy=False), name, array.shape)
+    return array
+
+
+def number(
+    content: RecordType | None,
+    name: str,
+    low: float = -LARGEST,
+    high: float = LARGEST,
+    default: float | None = None,
+) -> float:
+    """Return one number of a message, from ``low`` to ``high``; ``default`` where there is none.
+
+    Raises
+    ------
+    BadReply
+        Names the number, what it is and what it must be.
+    """
+    value = content.get(name, default) if isinstance(content, ConfigRecord) else default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise BadReply(f"{name}={value!r} in the message: a number from {low:g} to {high:g}")
+    return float(value)
 
 
 def record(arrays: Mapping[str, NDArray[Any] | Array]) -> ArrayRecord:

@@ -102,16 +102,25 @@ def step_order(
     return RecordDict({"arrays": wire.record(arrays), "order": order})
 
 
-def read_step_order(content: RecordDict, variables: int) -> StepOrder:
-    """Return a client's view of `step_order`."""
-    arrays = wire.arrays(content["arrays"])
-    blocks = Blocks.of(arrays["labels"]) if "labels" in arrays else Blocks.whole(variables)
-    point = arrays["point"].astype(np.float64, copy=False)
+def read_step_order(content: RecordDict, variables: int, dtype: str = "float64") -> StepOrder:
+    """Return a client's view of `step_order`, checked."""
+    arrays, order = content.get("arrays"), content.get("order")
+    blocks = Blocks.whole(variables)
+    if arrays is not None and "labels" in arrays:
+        blocks = Blocks.of(wire.received(arrays, "labels", (variables,), "int32"))
+    point = wire.received(arrays, "point", (blocks.size,), dtype)
+    bits = wire.received(arrays, "support", (-(-blocks.size // 8),), "uint8")
+    support = np.unpackbits(bits, count=blocks.size).astype(bool)
     psi = np.zeros(blocks.size)
-    psi[np.unpackbits(arrays["support"], count=blocks.size).astype(bool)] = arrays["nonzero"]
-    order = content.config_records["order"]
-    ratio, replicate = float(order["ratio"]), int(order["replicate"])  # type: ignore[arg-type]
-    return StepOrder(blocks, psi, point, ratio, replicate, bool(order.get("certify", True)))
+    psi[support] = wire.received(arrays, "nonzero", (int(np.count_nonzero(support)),), dtype)
+    return StepOrder(
+        blocks,
+        psi,
+        point.astype(np.float64, copy=False),
+        ratio=wire.number(order, "ratio", 0.0),
+        replicate=int(wire.number(order, "replicate", 0.0)),
+        certify=isinstance(order, ConfigRecord) and bool(order.get("certify", True)),
+    )
 
 
 # --- up --------------------------------------------------------------------------------------

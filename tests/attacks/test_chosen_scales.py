@@ -19,6 +19,7 @@ from trellis.apps.cluster_admm import client_app as cluster_admm
 from trellis.apps.common.own_data import units
 from trellis.apps.common.runner import make_run_config
 from trellis.apps.common.settings import config_class
+from trellis.apps.consensus_graph.private import pooled
 from trellis.apps.server_graph import client_app as server_graph
 from trellis.apps.server_graph.private import Terms, digest
 from trellis.privacy.accounting.budget import DeviceLedger
@@ -30,6 +31,7 @@ from trellis.strategies.core.secure import SecureSum
 from .same_device import with_secret
 from .server_studies import ask as ask_study
 from .server_studies import device
+from .test_private_consensus import asked_for, summands_of
 from .test_sound_studies import ask, observable
 from .test_sound_studies import device as table_device
 
@@ -102,6 +104,63 @@ def test_scales_beyond_floats_make_no_record_refuse(offset, scale, tmp_path):
         seen.append([observable(answer) for answer in answers])
     assert seen[0] == seen[1]
     assert "error" not in seen[0]
+
+
+def scales_onto_a_constant(record: np.ndarray, seed: int) -> str:
+    """Return scales by which one guessed record has the same value in all variables.
+
+    And such a value that the mean of so many of it, in floats, is another one.
+    """
+    rng = np.random.default_rng(seed)
+    for _ in range(100_000):
+        level = float(10.0 ** rng.uniform(28, 32))
+        scale = record / level
+        if np.all(record / scale == level) and np.full((1, record.size), level).mean() != level:
+            return ",".join(f"v{k}:0.0:{s!r}" for k, s in enumerate(scale.tolist(), start=1))
+    raise AssertionError("no such scales; another record may have some")
+
+
+RECORD = np.array([37.3, 141.0, 92.0, 88.0, 96.0, 7.9])
+
+
+def neighbours() -> list[np.ndarray]:
+    """Return data without the guessed record, and with it."""
+    rng = np.random.default_rng(3)
+    without = np.round(rng.normal([36.6, 120, 80, 70, 98, 5.4], [0.5, 12, 9, 10, 1.5, 1], (200, 6)))
+    with_it = without.copy()
+    with_it[17] = RECORD
+    return [without, with_it]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("clip", [1e-30, 1.0, 25.0])
+def test_scales_that_make_a_guessed_record_constant_do_not_carry_it_past_the_clip(
+    seed, clip, tmp_path
+):
+    """Its squared differences are 0, but rounding leaves something of its mean, of any size."""
+    settings = {"privacy": "sound", "epsilon": 1.0, "clients": 3, "clip": clip}
+    settings |= {"standardise": "public", "scales": scales_onto_a_constant(RECORD, seed)}
+    found = []
+    for number, values in enumerate(neighbours()):
+        node = with_secret(table_device(tmp_path / str(number), values))
+        found.append(summands_of(node, settings, asked_for("statistic"))["shape"])
+    assert np.all(np.isfinite(found))
+    assert np.linalg.norm(found[0] - found[1]) <= pooled.sensitivity(clip) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nor_does_the_release_of_one_client_show_it(seed, tmp_path):
+    settings = {"privacy": "sound", "release": "each", "epsilon": 8.0, "clients": 1}
+    settings |= {"standardise": "public", "scales": scales_onto_a_constant(RECORD, seed)}
+    config = make_run_config("consensus-graph", settings)
+    told = []
+    for number, values in enumerate(neighbours()):
+        node = table_device(tmp_path / str(number), values)
+        _, reply = ask(config, node, ("query.enrol", {}, {}), ("train", {}, {"round": 1}))
+        told.append(wire.arrays(reply.content["arrays"])["statistic"])
+    (event,) = DeviceLedger(Path(node["state-path"])).events()
+    noise = 2.0 * event.sigma * (np.sqrt(told[0].size) + 6.0)  # of two releases, nearly always
+    assert np.linalg.norm(told[0] - told[1]) <= event.sensitivity + noise
 
 
 # --- every model with noise of its own -----------------------------------------------------------
@@ -200,7 +259,8 @@ def test_one_record_moves_a_sum_by_no_more_than_is_counted_whatever_the_scales(
             "scale": 10.0 ** rng.uniform(-75, 75, D),
             "target": np.array([y[place], 10.0 ** rng.uniform(-75, 75)]),
         }
-        w, width = rng.normal(size=D + 1) * 10.0 ** rng.uniform(-30, 30), 10.0 ** rng.uniform(-9, 9)
+        w = rng.normal(size=D + 1) * 10.0 ** rng.uniform(-100, 101)
+        w, width = np.clip(w, -wire.LARGEST, wire.LARGEST), 10.0 ** rng.uniform(-12, 12)
         terms = [
             _terms(tmp_path / f"{trial}{name}", study, config, records, scaling, w, width)
             for name, records in (("a", (X, y)), ("b", (other_X, other_y)))
@@ -208,6 +268,7 @@ def test_one_record_moves_a_sum_by_no_more_than_is_counted_whatever_the_scales(
         for kind, (one, sensitivity) in terms[0].items():
             other, same = terms[1][kind]
             assert same == sensitivity
+            assert np.all(np.isfinite([one, other])), kind
             assert np.linalg.norm(one - other) <= sensitivity * (1.0 + 1e-12), kind
 
 

@@ -25,10 +25,11 @@ SOUND = {"privacy": "sound", "epsilon": 1.0, "clients": 5, "held-out": 0.2}
 SENT = {
     "a graph": np.array([1.0, 0.0, 0.5, 0.2, 0.0, 3.0]),
     "an empty one": np.zeros(6),
-    "a huge one": np.array([1e90, 0.0, 1e80, 0.0, 0.0, 1.0]),
+    "a huge one": np.array([1e100, 0.0, 1e80, 0.0, 0.0, 1.0]),
     "a tiny one": np.array([1e-308, 0.0, 0.0, 0.0, 0.0, 5e-324]),
     "a negative one": -np.ones(6),
     "no numbers": np.full(6, np.nan),
+    "beyond all": np.array([1e308, 0.0, 0.0, 0.0, 0.0, 1.0]),
     "another size": np.ones(10),
 }
 

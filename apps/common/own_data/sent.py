@@ -78,9 +78,10 @@ def sent_scaling(message: Message, features: int) -> Scaling:
     ValueError
         For numbers that nothing can be standardised by.
     """
-    arrays = message.content["arrays"]
-    assert isinstance(arrays, ArrayRecord)
-    sent = {name: wire.unpack(arrays[name]) for name in NAMES if name in arrays}
+    arrays, shapes = message.content.get("arrays"), ((features,), (features,), (2,))
+    sent = {
+        name: wire.received(arrays, name, shape) for name, shape in zip(NAMES, shapes, strict=True)
+    }
     found = Scaling.from_arrays(sent, features)
     assert found is not None
     return found

@@ -126,13 +126,17 @@ def in_words(pull: float, gain: float) -> str:
 
 def _sent(message: Message, table: Table, shared: bool) -> tuple[Vector, Vector | None]:
     """Return the graph and the consensus (p,) that the server made, checked."""
-    arrays = wire.arrays(message.content["arrays"])
-    names = ("weights", "consensus") if shared else ("weights",)
-    for name in names:
-        wire.check_reals(arrays[name], name, (edge_count(len(table.columns)),))
-        if np.min(arrays[name], initial=0.0) < 0.0:
-            raise ValueError(f"the server's {name} have a negative entry")
-    return np.array(arrays["weights"]), np.array(arrays["consensus"]) if shared else None
+    weights = _graph(message, "weights", table)
+    return np.array(weights), np.array(_graph(message, "consensus", table)) if shared else None
+
+
+def _graph(message: Message, name: str, table: Table) -> Vector:
+    """Return edge weights (p,) that came in a message."""
+    shape = (edge_count(len(table.columns)),)
+    weights: Vector = wire.received(message.content.get("arrays"), name, shape)
+    if np.min(weights, initial=0.0) < 0.0:
+        raise wire.BadReply(f"the server's {name} have a negative entry")
+    return weights
 
 
 def kept_units(units: tuple[Vector, Vector] | None) -> dict[str, Vector]:
@@ -157,12 +161,10 @@ def _read(
 
 def _public(message: Message, table: Table) -> tuple[Vector, float]:
     """Return the consensus and its noise as the server says; refuse what is none."""
-    arrays = wire.arrays(message.content["arrays"])
-    consensus, noise = arrays["consensus"], arrays["noise"]
-    wire.check_reals(consensus, "consensus", (edge_count(len(table.columns)),))
-    wire.check_reals(noise, "noise", (1,))
-    if np.min(consensus) < 0.0 or noise[0] < 0.0:
-        raise ValueError("the consensus that was sent has a negative weight, or its noise is")
+    consensus = _graph(message, "consensus", table)
+    noise = wire.received(message.content.get("arrays"), "noise", (1,))
+    if noise[0] < 0.0:
+        raise wire.BadReply(f"the consensus has a noise of {noise[0]:g}")
     # A server may send weights of any size: only their proportions are used.
     largest = float(np.max(consensus))
     return consensus / largest if largest > 0.0 else consensus, float(noise[0])

@@ -22,16 +22,22 @@ gets them one at a time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from trellis.privacy.mechanisms.clipping import clip_rows
 
 from .gnn import GCN, GIN, Batch, Tensor, Vector, collate, load, nn, repeatable, torch
 from .layers import GraphConvolution
 
 if TYPE_CHECKING:
     from ..graphs import Graph
+
+# What is said here stays on the device.
+log = logging.getLogger("trellis.device")
 
 TOGETHER = 128  # graphs of one backward pass; GIN's gradients of so many take 45 MB
 
@@ -51,12 +57,7 @@ def clipped_sum(
     """
     total = np.zeros_like(start)
     for part in gradients(model, graphs, start, task):
-        # Entries near the largest float have an infinite norm: they count as not finite, and as 0.
-        with np.errstate(over="ignore", invalid="ignore"):
-            norms = np.linalg.norm(part, axis=1)
-        good = np.isfinite(norms)
-        scale = np.minimum(1.0, bound / np.maximum(norms[good], np.finfo(np.float64).tiny))
-        total += scale @ part[good]
+        total += clip_rows(part, bound).sum(axis=0)
     return total
 
 
@@ -64,14 +65,31 @@ def gradients(model: nn.Module, graphs: Sequence[Graph], start: Vector, task: st
     """Return the gradients of the graphs' losses at ``start``, (some graphs, d) each, in order."""
     load(model, start)
     model.train()
-    built_in = type(model) in (GCN, GIN)
-    size = TOGETHER if built_in else 1
-    find = _row_by_row if built_in else _one
-    with repeatable(0):
-        return [
-            find(model, collate(graphs[first : first + size], task), task)
-            for first in range(0, len(graphs), size)
-        ]
+    size = TOGETHER if _is_built_in(model) else 1
+    return [
+        _part(model, graphs[first : first + size], task) for first in range(0, len(graphs), size)
+    ]
+
+
+def _part(model: nn.Module, graphs: Sequence[Graph], task: str) -> Vector:
+    """Return the gradients (graphs, d) of some graphs; zeros for one that has none.
+
+    A failure costs the graph that it comes from and no other: if all were lost with it, one graph
+    replaced would move the terms of all.
+    """
+    find = _row_by_row if _is_built_in(model) else _one
+    try:
+        with repeatable(0):
+            return find(model, collate(graphs, task), task)
+    except Exception:  # whatever it is, it comes from a graph or from the weights that came
+        if len(graphs) == 1:
+            log.warning("a graph has no gradient; it adds nothing", exc_info=True)
+            return np.zeros((1, sum(p.numel() for p in model.parameters())))
+    return np.concatenate([_part(model, [graph], task) for graph in graphs])
+
+
+def _is_built_in(model: nn.Module) -> bool:
+    return type(model) in (GCN, GIN)
 
 
 def _losses(logits: Tensor, batch: Batch, task: str, count: int) -> Tensor:

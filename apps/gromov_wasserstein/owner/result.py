@@ -57,16 +57,15 @@ def read_neighbours(content: RecordDict, graphs: int) -> Arrays:
     record = content.get(NEIGHBOURS)
     if not isinstance(record, ArrayRecord):
         return {}
-    arrays = {name: np.array(array) for name, array in wire.arrays(record).items()}
-    width = arrays["near"].shape[-1] if arrays["near"].ndim == 2 else -1
-    if not 0 <= width <= MOST_NEAR:
-        raise ValueError(f"the server's neighbours have shape {arrays['near'].shape}")
-    wire.check_reals(arrays["near-distance"], "near-distance", (graphs, width))
-    shapes = {"near": (graphs, width), "near-owner": (graphs, width), "own": (graphs,)}
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape or arrays[name].dtype != np.int64:
-            raise ValueError(f"{name} is {arrays[name].dtype} of shape {arrays[name].shape}")
-    return {name: arrays[name] for name in (*shapes, "near-distance")}
+    near = wire.received(record, "near", (graphs, None), "int64")
+    if near.shape[1] > MOST_NEAR:
+        raise wire.BadReply(f"the server's neighbours have shape {near.shape}")
+    return {
+        "near": np.array(near),
+        "near-owner": np.array(wire.received(record, "near-owner", near.shape, "int64")),
+        "own": np.array(wire.received(record, "own", (graphs,), "int64")),
+        "near-distance": np.array(wire.received(record, "near-distance", near.shape)),
+    }
 
 
 def near_in_words(found: Mapping[str, NDArray[Any]]) -> list[str]:

@@ -143,7 +143,7 @@ def recovered(
         raise RuntimeError("no client took a step")
     partition, asked, answered = app.heard
     config = JointPrecisionConfig.from_settings(dict(settings))
-    order = read_step_order(asked, config.variables)
+    order = read_step_order(asked, config.variables, config.wire)
     omega = read_step(answered, order.blocks, config.wire).omega
     unpack = order.blocks.unpack
     theirs = recover_correlation(unpack(omega), unpack(order.point), order.ratio)

@@ -66,10 +66,8 @@ def _scored(config: JointPrecisionConfig, message: Message, context: Context) ->
     """Return right predictions of held-out signs, and whether the consensus helped this client."""
     if not config.held_out:
         raise ValueError("held-out=0: no samples were held out to score with")
-    consensus = _consensus(message)
     _, held_out = _samples(config, context)
-    if held_out.shape[1] != len(consensus):
-        raise ValueError(f"a consensus of {len(consensus)} variables, not of this client's")
+    consensus = _consensus(message, held_out.shape[1])
     helped = context.state.config_records.get(_HELPED, ConfigRecord()).get("helped") is True
     arrays = {"score": np.array([score.right_signs(held_out, consensus), float(helped)])}
     ratio = ratio_for(config.epsilon, config.delta) * math.sqrt(score.PART)
@@ -95,8 +93,8 @@ def own_result(message: Message, context: Context) -> Personal:
 
         matrices = _sent(message, len(table.columns))
         return from_server(*matrices, table.columns, learned, held, config.gamma)
-    points = wire.arrays(message.content["arrays"])["points"]
-    consensus = _consensus(message)
+    points = wire.received(message.content.get("arrays"), "points", (None,))
+    consensus = _consensus(message, len(table.columns))
     solve = partial(
         own_precision,
         *(learned, consensus, points.tolist()),
@@ -149,15 +147,15 @@ def _for_the_owner(mine: Personal, learned: np.ndarray, held: np.ndarray, gamma:
 
 def _sent(message: Message, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return the precision matrix, its sparse form and the shared pairs that came, checked."""
-    arrays = wire.arrays(message.content["arrays"])
-    for name in ("precision", "sparse"):
-        wire.check_reals(arrays[name], name, (p, p))
-        if not np.allclose(arrays[name], arrays[name].T, rtol=1e-9, atol=1e-12):
-            raise ValueError(f"the server's {name} matrix is not symmetric")
-    shared = arrays.get("shared")
-    if shared is not None and (shared.shape != (p * (p - 1) // 2,) or shared.dtype != np.bool_):
-        raise ValueError(f"the server's shared pairs are {shared.dtype} of shape {shared.shape}")
-    return np.array(arrays["precision"]), np.array(arrays["sparse"]), shared
+    record = message.content.get("arrays")
+    precision, sparse = (wire.received(record, name, (p, p)) for name in ("precision", "sparse"))
+    for name, matrix in (("precision", precision), ("sparse", sparse)):
+        if not np.allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12):
+            raise wire.BadReply(f"the server's {name} matrix is not symmetric")
+    shared = None
+    if record is not None and "shared" in record:
+        shared = wire.received(record, "shared", (p * (p - 1) // 2,), "bool")
+    return np.array(precision), np.array(sparse), shared
 
 
 def _personal(found: Own, alone: Own, table: Table) -> Personal:
@@ -194,14 +192,9 @@ def _personal(found: Own, alone: Own, table: Table) -> Personal:
     return Personal(arrays, strengths[upper], table.columns, summary)
 
 
-def _consensus(message: Message) -> np.ndarray:
-    """Return the precision matrix that was sent, or refuse it for what it is, not for the data."""
-    matrix = wire.arrays(message.content["arrays"])["consensus"]
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype != np.float64:
-        raise ValueError(f"a consensus of shape {matrix.shape}, {matrix.dtype}")
-    if not np.all(np.isfinite(matrix)):
-        raise ValueError("a consensus that is not finite")
-    return np.array(matrix)
+def _consensus(message: Message, p: int) -> np.ndarray:
+    """Return the precision matrix (p, p) that was sent, refused by what it is alone."""
+    return np.array(wire.received(message.content.get("arrays"), "consensus", (p, p)))
 
 
 def _table(config: JointPrecisionConfig, context: Context) -> Table:

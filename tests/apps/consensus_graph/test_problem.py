@@ -121,9 +121,7 @@ def test_no_signal_escapes_the_clip(signal, log_clip):
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), st.integers(2, 6), st.integers(1, 5), st.floats(-100.0, 100.0))
-def test_one_signal_of_any_kind_moves_no_statistic_by_more_than_is_claimed(
-    data, d, count, log_clip
-):
+def test_one_signal_of_any_kind_moves_no_statistic_by_more_than_claimed(data, d, count, log_clip):
     clip = 10.0**log_clip
     rows = [data.draw(signals_of_any_kind(d)) for _ in range(count + 1)]
     one, other = np.array(rows[:-1]), np.array([*rows[:-2], rows[-1]])

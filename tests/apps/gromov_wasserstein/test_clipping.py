@@ -94,6 +94,48 @@ def test_a_graph_that_cannot_be_learned_from_adds_nothing_and_spoils_no_other(ta
         assert np.linalg.norm(found - plain) <= 1.0 + 1e-9
 
 
+class Fragile(Linear):
+    """A model of one's own that fails where features are large."""
+
+    def forward(self, x, edge_index, batch):
+        """Return rows and logits."""
+        if float(x.max()) > 1e5:
+            raise ValueError("too large")
+        return super().forward(x, edge_index, batch)
+
+
+@pytest.mark.parametrize("model", ["own", "gcn"])
+def test_a_graph_that_makes_a_model_fail_costs_no_other_its_gradient(model, monkeypatch):
+    """Or one graph replaced would move the sum by what all the others add."""
+    graphs = some()
+    odd = replace(graphs[0], features=np.full((graphs[0].nodes, 3), 1e6))
+    if model == "gcn":  # where all graphs go through one pass
+        made, find = model_of("gcn", "graph"), clipping._row_by_row
+
+        def fails(model, batch, task):
+            if float(batch.x.max()) > 1e5:
+                raise ValueError("too large")
+            return find(model, batch, task)
+
+        monkeypatch.setattr(clipping, "_row_by_row", fails)
+    else:
+        made = Fragile(3, CLASSES, "graph", 3).double()
+    start = weights(made)
+    without = clipped_sum(made, graphs[1:], start, "graph", 1.0)
+    assert np.linalg.norm(without) > 0.1
+    found = clipped_sum(made, [odd, *graphs[1:]], start, "graph", 1.0)
+    np.testing.assert_allclose(found, without, atol=1e-12)
+
+
+def test_a_gradient_whose_square_vanishes_keeps_to_the_bound():
+    (tiny,) = synthetic_graphs(1, np.random.default_rng(2))
+    # Past what files allow, where features are float32.
+    object.__setattr__(tiny, "features", tiny.features.astype(np.float64) * 1e-170)
+    model = Linear(3, CLASSES, "graph", 3).double()
+    found = clipped_sum(model, [tiny], weights(model), "graph", 1e-200)
+    assert 0.0 < np.max(np.abs(found)) <= 1e-200 * (1.0 + 1e-9)
+
+
 def test_no_graphs_add_nothing():
     model = model_of("gcn", "graph")
     assert not clipped_sum(model, [], weights(model), "graph", 1.0).any()

@@ -15,14 +15,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from trellis.apps.server_graph.losses import LeastSquares, Logistic
-from trellis.apps.server_graph.problem import (
-    clip_rows,
-    draw_batches,
-    gradient,
-    local_steps,
-    minimiser,
-    msd,
-)
+from trellis.apps.server_graph.problem import draw_batches, gradient, local_steps, minimiser, msd
+from trellis.privacy.mechanisms.clipping import clip_rows
 
 
 class PlainLogistic(Logistic):

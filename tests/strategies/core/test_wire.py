@@ -4,7 +4,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord
 from numpy.lib import format as npy
 
 from trellis.strategies.core import wire
@@ -155,3 +155,80 @@ def test_a_record_is_flowers_own_record() -> None:
     for name, array in wire.arrays(theirs).items():
         np.testing.assert_array_equal(array, named[name])
     assert wire.arrays(wire.record({})) == {}
+
+
+GOOD = {"x": np.arange(6.0).reshape(2, 3), "n": np.arange(3), "s": np.ones(2, dtype=np.float32)}
+
+
+def test_what_is_received_is_what_was_sent() -> None:
+    record = wire.record(GOOD)
+    for shape in ((2, 3), (None, 3), (None, None)):
+        np.testing.assert_array_equal(wire.received(record, "x", shape), GOOD["x"])
+    np.testing.assert_array_equal(wire.received(record, "n", (3,), "int64"), GOOD["n"])
+    assert wire.received(record, "s", (2,), "float32").dtype == np.float32
+    edge = wire.record({"x": np.full(400, -wire.LARGEST)})
+    assert wire.received(edge, "x", (400,)).size == 400
+    assert wire.received(wire.record({"x": np.zeros((0, 3))}), "x", (None, 3)).size == 0
+
+
+@pytest.mark.parametrize(
+    ("array", "shape", "dtype"),
+    [
+        *((np.array([1.0, value]), (2,), "float64") for value in (np.nan, np.inf, -np.inf, 1e308)),
+        (np.array([1.0, -1.01e100]), (2,), "float64"),
+        (np.array([1.0, np.nan], dtype=np.float32), (2,), "float32"),
+        (np.array([-np.inf, 0.0], dtype=np.float32), (2,), "float32"),
+        (np.ones(2), (3,), "float64"),
+        (np.ones(2), (None, 2), "float64"),
+        (np.ones((2, 2)), (None,), "float64"),
+        (np.float64(1.0).reshape(()), (1,), "float64"),
+        (np.ones(2, dtype=np.float32), (2,), "float64"),
+        (np.ones(2), (2,), "float32"),
+        (np.ones(2, dtype=">f8"), (2,), "float64"),
+        (np.ones(2, dtype=np.complex128), (2,), "float64"),
+        (np.ones(2, dtype=np.int64), (2,), "float64"),
+        (np.ones(2), (2,), "int64"),
+        (np.ones(2, dtype=np.longdouble), (2,), "float64"),
+        (np.array(["a", "b"]), (2,), "float64"),
+    ],
+    ids=str,
+)
+def test_what_no_arithmetic_may_meet_is_not_received(array, shape, dtype) -> None:
+    with pytest.raises(wire.BadReply, match=r"^x"):
+        wire.received(wire.record({"x": array}), "x", shape, dtype)
+
+
+OTHERS = [None, ConfigRecord({"x": 1.0}), wire.record({"y": np.ones(1)})]
+
+
+@pytest.mark.parametrize("content", OTHERS)
+def test_an_array_that_is_not_there_is_missed(content) -> None:
+    with pytest.raises(wire.BadReply, match="no array 'x'"):
+        wire.received(content, "x", (1,))
+
+
+def test_an_array_of_no_known_type_is_refused() -> None:
+    packed = wire.pack(np.arange(3.0))
+    for dtype in ("object", "no such type", "float32"):
+        record = ArrayRecord({"x": Array(dtype, (3,), packed.stype, packed.data)})
+        with pytest.raises(wire.BadReply, match=r"^x"):
+            wire.received(record, "x", (3,))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e101, -(10**400), True, "1", b"1", [1]])
+def test_what_is_no_number_in_range_is_refused(value) -> None:
+    with pytest.raises(wire.BadReply, match=r"^x="):
+        wire.number(ConfigRecord({"x": value}), "x")
+    for content in (None, ConfigRecord({"y": 1.0}), wire.record({"x": np.ones(1)})):
+        with pytest.raises(wire.BadReply, match=r"^x=None"):
+            wire.number(content, "x")
+        assert wire.number(content, "x", 0.0, 1.0, default=0.5) == 0.5
+
+
+def test_a_number_is_taken_from_its_range() -> None:
+    order = ConfigRecord({"x": 3, "y": -0.5})
+    assert wire.number(order, "x", 0.0, 3.0) == 3.0
+    assert wire.number(order, "y") == -0.5
+    for low, high in ((3.5, 4.0), (0.0, 2.0)):
+        with pytest.raises(wire.BadReply, match="x=3 in the message"):
+            wire.number(order, "x", low, high)
