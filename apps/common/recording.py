@@ -38,6 +38,7 @@ from trellis.apps.pages.wording import Wording
 from trellis.privacy.accounting.ledger import Ledger
 from trellis.strategies.core.base import Client, RoundPlan, StudyError, StudyStrategy
 from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
+from trellis.strategies.core.declared import count_notes
 from trellis.strategies.core.robust import Robust
 
 log = logging.getLogger("trellis.run")
@@ -238,6 +239,7 @@ class StudyRun(Generic[Config]):
         result.notes += sum_notes(self.ledger, groups)
         result.notes += [f"A device refused to take part: {text}" for text in strategy.refusals]
         result.notes += [f"A device was left out: {text}" for text in strategy.left_out]
+        result.notes += count_notes(strategy.clients)
         result.notes += [f"A client did not get its result: {t}" for t in strategy.undelivered]
         for client in strategy.clients:
             if client.joined:

@@ -29,6 +29,7 @@ from trellis.strategies.consensus_graph.strategy import ConsensusGraph
 from trellis.strategies.core import wire
 from trellis.strategies.core.base import Client
 from trellis.strategies.core.closing.deliver import deliver
+from trellis.strategies.core.declared import total_note
 
 from .config import ConsensusGraphConfig
 from .data import Truth, synthetic_truth
@@ -146,8 +147,9 @@ def _private_strategy(
     """Return the strategy of one noisy sum, or of none where clients learn alone at home."""
 
     def make(total: Mapping[str, Vector], count: int, noise: float) -> Shared:
-        known = pooled.pool(total, count, config.clip, noise)
-        return Shared(pooled.consensus_of(known, config.alpha), known.noise)
+        signals = pooled.signals_in(total, count, config.clip, noise)
+        known = pooled.pool(total, signals, config.clip, noise)
+        return Shared(pooled.consensus_of(known, config.alpha), known.noise, signals)
 
     made = PrivateConsensus if config.sums else AloneAtHome
     from trellis.strategies.core.secure import SecureSum
@@ -177,8 +179,10 @@ def _fill(result: RunResult, strategy: Strategy, truth: Truth | None) -> None:
     headline |= {name: last[name] for name in _LAST if name in last}
     if result.ledger.get("epsilon"):
         headline["epsilon"] = float(result.ledger["epsilon"])
-    if isinstance(strategy, PrivateConsensus) and strategy.at_home:
-        _mark_personal(result, strategy)
+    if isinstance(strategy, PrivateConsensus):
+        result.notes += total_note(strategy.clients, strategy.declared, strategy.signals)
+        if strategy.at_home:
+            _mark_personal(result, strategy)
     if truth is not None:
         result.arrays |= {"truth": truth.weights, "truth_consensus": truth.consensus}
         known, alone = (result.arrays.get(name) for name in ("weights", "alone"))
@@ -289,7 +293,7 @@ _UNITS = {
 
 def _foretell(config: ConsensusGraphConfig, result: RunResult, clients: Sequence[Client]) -> None:
     """Say what to expect, from what enrolment told, before anything is released."""
-    counts = [client.count for client in clients]
+    counts = [client.counted for client in clients]
     text = forecast_of(config, counts, len(clients[0].variables)).text()
     result.notes.append(text)
     log.info(text)

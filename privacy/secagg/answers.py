@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
@@ -64,7 +64,7 @@ def masked(
         if directory is not None:
             member.meet(_directory(directory))
         # Before anything is computed from data: a round that cannot be must cost nothing.
-        told_alike = shared_hash(message.content, order.personal, context.run_config)
+        told_alike = shared_hash(message.content, context.run_config)
         member.begin(order, told_alike)
     except NoSuchSession:
         # No refusal: the server is to make a new session, and nothing was looked at.
@@ -100,18 +100,16 @@ def unmask(message: Message, context: Context) -> Message:
     return _answer(member, message, context, member.unmask(_read(Question, message)))
 
 
-def shared_hash(
-    content: RecordDict,
-    personal: Collection[str] = (),
-    run_config: Mapping[str, object] | None = None,
-) -> bytes:
-    """Return the hash (32 bytes) of a payload without its personal records, and of the run config.
+def shared_hash(content: RecordDict, run_config: Mapping[str, object] | None = None) -> bytes:
+    """Return the hash (32 bytes) of a payload and of the run config.
 
-    Of what a client reads: names, types, shapes and bytes of arrays; names and values of the rest.
+    All of the payload: a record left out would be one that the server may choose for each client,
+    and with it what the client adds to the sum. Names, types, shapes and bytes of arrays; names and
+    values of the rest.
     """
     whole = hashlib.sha256(joined("trellis secagg 2", "payload"))
     whole.update(joined("run config", repr(sorted((run_config or {}).items()))))
-    for name in sorted(set(content) - set(personal)):
+    for name in sorted(content):
         record = content[name]
         whole.update(joined(type(record).__name__, name, len(record)))
         for key in sorted(record):

@@ -19,7 +19,7 @@ Every field is an int, a float, a str, bytes, or a list of one of them; sets of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,9 +76,8 @@ class Met:
 class Order:
     """Server to client, beside the payload: a round, the same to all of its group.
 
-    ``personal`` names the payload's records that differ from client to client; ``largest`` is the
-    declared range of values, 0 the widest that fits; ``stay`` is how many clients must be in the
-    sum, or it is not opened.
+    ``largest`` is the declared range of values, 0 the widest that fits; ``stay`` is how many
+    clients must be in the sum, or it is not opened.
     """
 
     session: bytes
@@ -89,7 +88,6 @@ class Order:
     threshold: int
     fraction_bits: int
     largest: float
-    personal: list[str] = field(default_factory=list)
     stay: int = 0
 
 

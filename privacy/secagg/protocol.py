@@ -241,8 +241,8 @@ class Member:
 
         Parameters
         ----------
-        payload : 32 bytes, the hash of what every participant must have been sent alike; which
-            parts of it are not among that, ``order.personal`` says to all alike
+        payload : 32 bytes, the hash of all that this client was sent beside the order; every
+            participant must have been sent the same
         """
         state = self.state
         if state.session != order.session or state.stage == Stage.DIRECTORY:
@@ -492,7 +492,7 @@ def context_of(order: Order, directory: bytes, payload: bytes) -> bytes:
     scale = (order.fraction_bits, float(order.largest).hex())
     terms = (order.neighbours, order.threshold, *scale, order.stay)
     content = joined("trellis secagg 2", "round", directory, *told, *terms, payload)
-    return hashlib.sha256(content + joined(*order.personal)).digest()
+    return hashlib.sha256(content).digest()
 
 
 def self_seed(secret: bytes) -> bytes:

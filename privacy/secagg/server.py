@@ -123,7 +123,6 @@ class ServerRound:
     plan : neighbours and threshold, see `graph.plan`
     group : its label
     ring : fraction bits and range; the number of clients is that of the participants
-    personal : names of the payload's records that differ from client to client
     stay : how many must be in the sum
     """
 
@@ -136,7 +135,6 @@ class ServerRound:
         *,
         group: str = "",
         ring: Ring | None = None,
-        personal: tuple[str, ...] = (),
         stay: int = 0,
     ) -> None:
         if len(participants) != plan.clients:
@@ -156,7 +154,6 @@ class ServerRound:
             plan.threshold,
             given.fraction_bits,
             float(given.largest),
-            sorted(personal),
             stay,
         )
         self.graph = neighbours(self.participants, plan.neighbours, graph_nonce(session.hash))

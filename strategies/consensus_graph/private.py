@@ -37,10 +37,18 @@ SCORES = (2,)
 
 @dataclass(frozen=True)
 class Shared:
-    """What was made of the sum: the consensus (p,) and how much noise is in what it is made of."""
+    """What was made of the sum.
+
+    Attributes
+    ----------
+    consensus : (p,)
+    noise : how much of it is in what the consensus is made of
+    signals : number that the sum was divided by; not more than were declared
+    """
 
     consensus: Vector
     noise: float
+    signals: int
 
 
 class PrivateConsensus(OneSum):
@@ -71,6 +79,7 @@ class PrivateConsensus(OneSum):
         d = len(clients[0].variables)
         p = d * (d - 1) // 2
         self.consensus, self.relative_noise = np.zeros(p), 0.0
+        self.declared = self.signals = 0  # in the sum: as clients declare, and as it was divided by
         self.own, self.alone = np.zeros((len(clients), p)), np.zeros((len(clients), p))
         self.gathered = np.zeros(len(clients), dtype=bool)
         self.gamma = np.zeros(len(clients))
@@ -92,9 +101,10 @@ class PrivateConsensus(OneSum):
 
     def solve(self, total: Mapping[str, Vector], clients: Sequence[int]) -> Row:
         """Make the consensus from the sum over ``clients``."""
-        count = sum(self.learning(self.clients[client].count) for client in clients)
+        count = sum(self.learning(self.clients[client].counted) for client in clients)
         shared = self.make(total, count, self.noise)
         self.consensus, self.relative_noise = shared.consensus, shared.noise
+        self.declared, self.signals = count, shared.signals
         return {
             "consensus-edges": float(np.count_nonzero(self.consensus)),
             "noise": self.relative_noise,
@@ -140,7 +150,7 @@ class PrivateConsensus(OneSum):
         found = self.secure_sum(grid, asked, server_round, {"scores": SCORES})
         self.progress.bytes_up += found.bytes_up
         self.progress.bytes_down += found.bytes_down
-        counts = [self.clients[client].count for client in found.survivors]
+        counts = [self.clients[client].counted for client in found.survivors]
         held = sum(count - self.learning(count) for count in counts)
         explained, helped = found.total["scores"]
         noise = noise_in(found)

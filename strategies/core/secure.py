@@ -50,7 +50,8 @@ from trellis.privacy.secagg.ring import Layout, Ring
 from trellis.privacy.secagg.server import ServerRound, Session
 
 from . import wire
-from .enrolment import Client, StudyError
+from .declared import Client
+from .enrolment import StudyError
 from .exchange import OFFLINE, exchange
 
 G = TypeVar("G", bound=Hashable)
@@ -166,19 +167,16 @@ class SecureSum:
         timeout: float,
         *,
         layout: Mapping[str, tuple[int, ...]] | None = None,
-        personal: Sequence[str] = (),
     ) -> SecureAnswers:
         """Send each client its payload and return the sum of what they make of it.
 
         Parameters
         ----------
-        payloads : what each client's ``summands`` gets, by index in ``clients``; alike for all but
-            for the records named in ``personal``
+        payloads : what each client's ``summands`` gets, by index in ``clients``; alike for all
         clients : all enrolled clients
         server_round : for the messages' group and for error messages
         timeout : seconds for each exchange
         layout : names and shapes that clients must send; None takes what most of them send
-        personal : names of records that differ from client to client; devices are told which
 
         Raises
         ------
@@ -187,7 +185,7 @@ class SecureSum:
         """
         groups = {"": payloads}
         (found,) = self.gather_groups(
-            grid, groups, clients, server_round, timeout, layout=layout, personal=personal
+            grid, groups, clients, server_round, timeout, layout=layout
         ).values()
         if found.error:
             raise NoSum(found)
@@ -202,7 +200,6 @@ class SecureSum:
         timeout: float,
         *,
         layout: Mapping[str, tuple[int, ...]] | None = None,
-        personal: Sequence[str] = (),
     ) -> dict[G, SecureAnswers]:
         """Gather the sums of several groups side by side: one exchange a stage for all of them.
 
@@ -231,7 +228,7 @@ class SecureSum:
         open_groups = list(wanted.values())
         for _ in range(ATTEMPTS):
             try:
-                again = self._attempt(stages, session, open_groups, expected, tuple(personal))
+                again = self._attempt(stages, session, open_groups, expected)
             except _Restarted:
                 # Nobody has been asked to unmask anything: the round is left as it is.
                 try:
@@ -315,7 +312,6 @@ class SecureSum:
         session: Session,
         groups: list[_Group],
         layout: Layout | None,
-        personal: tuple[str, ...],
     ) -> list[_Group]:
         """Make one round of all ``groups``; return those that should try again."""
         self._number += 1
@@ -346,7 +342,6 @@ class SecureSum:
                 *(session, self._number, group.left, chosen),
                 group=group.label,
                 ring=self.ring,
-                personal=personal,
                 stay=stay,
             )
             group.answers.error, group.answers.clear = "", {}

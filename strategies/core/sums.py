@@ -70,15 +70,14 @@ class SumStrategy(StudyStrategy[Summands]):
     ----------
     secure : gather the sum by secure aggregation; None gathers the replies in the clear
 
-    Every client's payload must be the same but for the records named in ``personal``: devices mask
-    with what they were sent, so a sum over clients that were told different things does not open.
+    Every client's payload must be the same: devices mask with what they were sent, so a sum over
+    clients that were sent different things does not open.
 
     ``per_count`` names the arrays that are a client's ``count`` times a vector of its own, whose
     weighted mean the rule takes. With ``robust`` median or trimmed it is given the total count
     times the middle of those vectors instead, all clients alike.
     """
 
-    personal: tuple[str, ...] = ()
     per_count: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *args: Any, secure: SecureSum | None = None, **kwargs: Any) -> None:
@@ -158,7 +157,6 @@ class SumStrategy(StudyStrategy[Summands]):
             found = self.secure.gather(
                 *(grid, asked, self.clients, server_round, self.plan.timeout),
                 layout=layout,
-                personal=self.personal,
             )
         except NoSum as error:
             self._enter_sent(error.found)

@@ -6,18 +6,19 @@ config does not say simulation. No device colludes.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from trellis import apps
 from trellis.apps.common.runner import config_class
 from trellis.privacy.secagg import shamir
+from trellis.privacy.secagg.answers import shared_hash
 from trellis.privacy.secagg.client import AGREE, DIRECTORY, KEYS, MASKED, RECORD, UNMASK, VECTOR
 from trellis.privacy.secagg.graph import plan
 from trellis.privacy.secagg.messages import (
@@ -25,6 +26,7 @@ from trellis.privacy.secagg.messages import (
     Agreed,
     Masked,
     Opened,
+    Order,
     Question,
     Roll,
     pack,
@@ -32,10 +34,11 @@ from trellis.privacy.secagg.messages import (
     to_fields,
 )
 from trellis.privacy.secagg.pairs import commitment
+from trellis.privacy.secagg.protocol import context_of
 from trellis.privacy.secagg.ring import Ring
 from trellis.privacy.secagg.server import ServerRound, Session
 from trellis.sim.grid import LocalGrid
-from trellis.strategies.core import wire
+from trellis.strategies.core import secure, wire
 from trellis.strategies.core.enrolment import Client, StudyError
 from trellis.strategies.core.secure import SecureSum
 
@@ -192,6 +195,62 @@ def test_a_client_alone_with_its_payload_is_in_no_sum(servant):
     half[4] = payload(2 * MODEL)
     with pytest.raises(StudyError, match="no secure sum"):
         SecureSum().gather(servant.grid, half, clients, 2, 30.0)
+
+
+@pytest.mark.parametrize("declared", [["arrays"], ["arrays", "order"], ["other"], []])
+def test_no_record_of_the_payload_can_be_declared_to_differ(servant, monkeypatch, declared):
+    # All are told alike that a record differs from client to client; the victim's then does. Two
+    # sums whose other summands are the same would differ by the victim's.
+    honest = secure.to_fields
+
+    def with_declaration(message):
+        found = honest(message)
+        return {**found, "personal": declared} if isinstance(message, Order) else found
+
+    monkeypatch.setattr(secure, "to_fields", with_declaration)
+    clients = [Client(n, i, 40, ["x"], servant.ids[i]) for i, n in enumerate(servant.names)]
+    for number, model in enumerate([MODEL, 50.0 * MODEL], start=1):
+        apart = {i: payload(model if i == 0 else np.zeros(3)) for i in range(COUNT)}
+        with pytest.raises(StudyError, match="no secure sum"):
+            SecureSum().gather(servant.grid, apart, clients, number, 30.0)
+
+
+def test_masks_depend_on_every_field_of_an_order():
+    # A field that is left out could be another for each client. The session is in the directory.
+    order = Order(bytes(16), 1, "", pack(range(7)), 6, 5, 32, 1.0, 5)
+    payload_hash, directory = bytes(32), bytes(32)
+    other = {int: 99, float: 99.0, str: "other", bytes: b"other"}
+    for item in fields(Order):
+        if item.name != "session":
+            changed = replace(order, **{item.name: other[type(getattr(order, item.name))]})
+            found = context_of(changed, directory, payload_hash)
+            assert found != context_of(order, directory, payload_hash), item.name
+    assert context_of(order, b"\1" * 32, payload_hash) != context_of(order, directory, payload_hash)
+    assert context_of(order, directory, b"\1" * 32) != context_of(order, directory, payload_hash)
+
+
+def test_masks_depend_on_every_record_of_a_payload_and_on_the_run_config():
+    def hash_of(change=None, run=None):
+        content = payload()
+        content["metrics"] = MetricRecord({"objective": 1.0})
+        if change is not None:
+            change(content)
+        return shared_hash(content, run or {"step": 1.0})
+
+    changes = [
+        lambda content: content.pop("metrics"),
+        lambda content: content["metrics"].update(objective=1.5),
+        lambda content: content["metrics"].update(objective=1),
+        lambda content: content["order"].update(round=2),
+        lambda content: content["order"].update(more="x"),
+        lambda content: content["arrays"].update(model=wire.pack(2.0 * MODEL)),
+        lambda content: content["arrays"].update(model=wire.pack(MODEL[:, None])),
+        lambda content: content["arrays"].update(other=wire.pack(MODEL)),
+        lambda content: content.update(beside=ConfigRecord({"x": 1})),
+    ]
+    found = [hash_of(), *map(hash_of, changes), hash_of(run={"step": 2.0})]
+    assert len(set(found)) == len(found)
+    assert hash_of() == hash_of()
 
 
 def test_a_client_alone_with_its_payload_cannot_be_unmasked(servant):

@@ -1,18 +1,15 @@
 """One big citation graph from Planetoid's ``ind.*`` files (Cora, CiteSeer, PubMed).
 
-The files are Python pickles, and a pickle can run any code: here only the few classes that these
-files need can be made from one, everything else in it is refused. torch-geometric's reader, which
-finds the same graphs, runs that code, and knows of test nodes without a record in CiteSeer only.
+The files are Python pickles, and a pickle can run any code: here none is run (`pickles`).
+torch-geometric's reader, which finds the same graphs, runs that code, and knows of test nodes
+without a record in CiteSeer only.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
-from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,43 +18,20 @@ from trellis.apps.common.tables import DataError, graph_folder
 
 from .. import graphs
 from ..graphs import UNKNOWN, Graph, Integers, undirected
+from .pickles import (
+    MOST_ENTRIES,
+    ForbiddenName,
+    UnexpectedPickle,
+    UnreadablePickle,
+    matrix_of,
+    neighbours_of,
+    read_pickle,
+)
 
 Mask = NDArray[np.bool_]
 
+_REMEDY = "the file may be malicious or damaged, get it from a source you trust"
 _VALIDATION = 500  # nodes after the training nodes, as everyone who uses the public split takes
-
-
-class _Sparse:
-    """What a pickled sparse matrix is read into: a pickle may change the classes it is given."""
-
-    data: Any
-    indices: Any
-    indptr: Any
-    _shape: Any
-
-    def dense(self) -> NDArray[Any]:
-        """Return the matrix; a number out of range, which would write beyond it, is an error."""
-        from scipy import sparse
-
-        parts = tuple(np.asarray(part) for part in (self.data, self.indices, self.indptr))
-        matrix = sparse.csr_matrix(parts, shape=self._shape)
-        matrix.check_format(full_check=True)
-        return matrix.toarray()
-
-
-_reconstruct = np.empty(0).__reduce__()[0]  # numpy's maker of pickled arrays
-# By exact name: an allowed package is full of functions that a pickle could call.
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("scipy.sparse.csr", "csr_matrix"): _Sparse,
-    ("scipy.sparse._csr", "csr_matrix"): _Sparse,
-    ("collections", "defaultdict"): defaultdict,
-    ("__builtin__", "list"): list,
-    ("builtins", "list"): list,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +89,11 @@ def read_planetoid(folder: Path) -> CitationGraph:
     n = int(index.max()) + 1
     if index.min() != len(known) or n < training + _VALIDATION:
         raise DataError(f"{place / name}.test.index: starts at {index.min()}, not at {len(known)}")
+    if n * known.shape[1] > MOST_ENTRIES:
+        raise DataError(
+            f"{place / name}.test.index: node {n - 1} of {known.shape[1]} features; no more than "
+            f"{MOST_ENTRIES} numbers are read. {_REMEDY.capitalize()}"
+        )
     features = np.zeros((n, known.shape[1]), dtype=np.float32)
     labels = np.full(n, UNKNOWN, dtype=np.int64)
     features[: len(known)], labels[: len(known)] = known, known_labels
@@ -129,45 +108,25 @@ def read_planetoid(folder: Path) -> CitationGraph:
     )
 
 
-class _Unpickler(pickle.Unpickler):
-    """Makes arrays, sparse matrices, lists and dictionaries; nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return an allowed class."""
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise DataError(
-                f"asks for {module}.{name}, which no citation graph needs; the file may be "
-                "malicious, get it from a source you trust"
-            ) from None
-
-
-def _load(path: Path) -> Any:
+def _load(path: Path) -> object:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
     try:
-        # Written by Python 2: its strings hold the arrays' bytes.
-        return _Unpickler(io.BytesIO(data), encoding="latin1").load()
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
-    except Exception as error:  # whatever damaged bytes provoke
-        raise DataError(f"{path}: not a readable pickle ({error})") from None
+        return read_pickle(data)
+    except ForbiddenName as error:
+        raise DataError(f"{path}: {error}, which no citation graph needs; {_REMEDY}") from None
+    except UnreadablePickle as error:
+        raise DataError(f"{path}: not a readable pickle ({error}); {_REMEDY}") from None
 
 
 def _table(path: Path) -> NDArray[np.float32]:
     """Return a file's matrix, dense."""
-    found = _load(path)
     try:
-        if isinstance(found, _Sparse):
-            found = found.dense()
-        if not (isinstance(found, np.ndarray) and found.ndim == 2 and found.dtype.kind in "fiub"):
-            raise ValueError("a matrix of numbers is needed")
-    except Exception as error:
-        raise DataError(f"{path}: not a table ({error})") from None
-    return found.astype(np.float32)
+        return matrix_of(_load(path)).astype(np.float32)
+    except UnexpectedPickle as error:
+        raise DataError(f"{path}: not a table ({error}); {_REMEDY}") from None
 
 
 def _one_hot(path: Path) -> Integers:
@@ -189,16 +148,14 @@ def _test_index(path: Path) -> Integers:
 
 
 def _edges(path: Path, n: int) -> Integers:
-    found = _load(path)
     try:
-        papers, neighbours = np.array(list(found)), [np.array(ends) for ends in found.values()]
-        for part in (papers, *neighbours):
-            if part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
-                raise ValueError("papers are whole numbers")
-        starts = np.repeat(papers, [len(ends) for ends in neighbours])
-        pairs = np.column_stack([starts, np.concatenate(neighbours)]).astype(np.int64)
-    except Exception as error:
-        raise DataError(f"{path}: not a dictionary of neighbours ({error})") from None
+        neighbours = neighbours_of(_load(path))
+    except UnexpectedPickle as error:
+        raise DataError(f"{path}: not a dictionary of neighbours ({error}); {_REMEDY}") from None
+    papers = np.fromiter(neighbours, np.int64, len(neighbours))
+    starts = np.repeat(papers, [len(ends) for ends in neighbours.values()])
+    ends = np.fromiter(chain.from_iterable(neighbours.values()), np.int64, len(starts))
+    pairs = np.column_stack([starts, ends])
     # A citation is an edge in either direction; papers that cite themselves are known of.
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     return undirected(pairs, n, lambda row: f"{path}: citation {row + 1}", symmetrise=True)

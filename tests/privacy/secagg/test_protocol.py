@@ -321,7 +321,7 @@ def told_apart(**change):
         {"fraction_bits": 20},
         {"largest": 3.0},
         {"group": "other"},
-        {"personal": ["arrays"]},
+        {"stay": 5},
     ],
 )
 def test_a_client_that_was_told_something_else_shares_no_mask_with_anyone(change):

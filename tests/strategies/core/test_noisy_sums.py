@@ -299,10 +299,10 @@ def test_clients_told_of_another_noise_do_not_add_up(monkeypatch):
 def test_clients_of_another_run_config_do_not_add_up(monkeypatch):
     honest = client.shared_hash
 
-    def told_otherwise(content, personal=(), run_config=None):
+    def told_otherwise(content, run_config=None):
         told_otherwise.calls += 1
         other = {"epsilon": 1000.0} if told_otherwise.calls == 5 else run_config
-        return honest(content, personal, other)
+        return honest(content, other)
 
     told_otherwise.calls = 0
     monkeypatch.setattr(client, "shared_hash", told_otherwise)
