@@ -13,10 +13,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from flwr.app import Error, Message, Metadata, RecordDict
+from flwr.app import Error, Message, Metadata, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from .core.enrolment import Client
+from .core.declared import Client
 from .core.exchange import OFFLINE, content_bytes, readable_error
 from .core.wire import BadReply
 from .grid_wrapper import GridWrapper
@@ -120,7 +120,7 @@ class EnrolledGrid(GridWrapper):
         self.bytes_up += content_bytes(reply.content)
         client = self.client(number)
         try:
-            _check_count(reply.content, client)
+            _bound_count(reply.content, client)
             self.on_reply(client, reply.content)
         except Exception as error:  # whatever a malicious reply provokes
             self._fail(number, f"reply rejected: {error}")
@@ -161,9 +161,13 @@ class EnrolledGrid(GridWrapper):
         log.warning("client %s failed: %s", self.client(number).name, reason)
 
 
-def _check_count(content: RecordDict, client: Client) -> None:
-    """Refuse a reply that claims more examples than its client has enrolled with."""
+def _bound_count(content: RecordDict, client: Client) -> None:
+    """Refuse more examples than a client enrolled with; let them count as `core.declared` says."""
     metrics = content.get("metrics")
-    count = metrics.get("num-examples") if metrics is not None else None
-    if isinstance(count, int | float) and not 0 <= count <= client.count:
+    count = metrics.get("num-examples") if isinstance(metrics, MetricRecord) else None
+    if not isinstance(count, int | float):
+        return
+    if not 0 <= count <= client.count:
         raise BadReply(f"num-examples={count}, and the client enrolled with {client.count}")
+    if count > client.counted:
+        content["metrics"] = MetricRecord({**metrics, "num-examples": client.counted})  # type: ignore[dict-item]

@@ -26,7 +26,8 @@ from .core import wire
 from .core.base import RoundPlan, _Progress
 from .core.checkpoint import Checkpoint, Snapshot
 from .core.closing.scores import ScoreTable
-from .core.enrolment import Client, StudyError, enrol
+from .core.declared import Client, bound_counts, short
+from .core.enrolment import StudyError, enrol
 from .core.exchange import OFFLINE
 from .core.history.rows import Row
 from .core.member import Member
@@ -191,9 +192,12 @@ class Rounds:
         for number, reason in failures.items():
             client = self.grid.client(number)
             client.failures += 1
-            client.last_failure = reason
+            client.last_failure = short(reason)
             if reason != OFFLINE:  # which was logged once, when its node was gone
-                log.warning("round %d: client %s left out: %s", server_round, client.name, reason)
+                log.warning(
+                    "round %d: client %s left out: %s",
+                    *(server_round, client.name, client.last_failure),
+                )
         answered = [number for number in asked if number not in failures]
         for number in answered:
             self.grid.client(number).rounds += 1
@@ -246,6 +250,7 @@ class Rounds:
         if snapshot is not None:
             before = [Client(**entry) for entry in snapshot.facts["clients"]]
             self.clients, self._late = matched(before, self.clients, plan.clients_least)
+        bound_counts(self.clients)
         self.grid = EnrolledGrid(grid, self.clients, plan.timeout, self._enter_releases)
         self.grid.bytes_up, self.grid.bytes_down = (
             enrolled.traffic.bytes_up,

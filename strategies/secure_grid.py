@@ -26,7 +26,8 @@ from flwr.serverapp import Grid
 
 from trellis.privacy.secagg.client import COUNT
 
-from .core.enrolment import Client, StudyError
+from .core.declared import Client
+from .core.enrolment import StudyError
 from .core.secure import SecureAnswers, SecureSum
 from .core.sums import noise_in
 from .enrolled_grid import EnrolledGrid

@@ -40,6 +40,7 @@ from trellis.apps.pages.wording import Wording
 from trellis.privacy.accounting.ledger import Ledger
 from trellis.strategies.core.base import Client, RoundPlan, StudyStrategy
 from trellis.strategies.core.checkpoint import Checkpoint
+from trellis.strategies.core.declared import count_notes
 from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.core.robust import Robust
 from trellis.strategies.node_strategy import Sampler
@@ -281,6 +282,7 @@ class StudyRun(Generic[Config]):
         result.notes += sum_notes(self.ledger, groups)
         result.notes += [f"A device refused to take part: {text}" for text in strategy.refusals]
         result.notes += [f"A device was left out: {text}" for text in strategy.left_out]
+        result.notes += count_notes(strategy.clients)
         result.notes += [f"A client did not get its result: {t}" for t in strategy.undelivered]
         for client in strategy.clients:
             if client.joined:

@@ -38,6 +38,7 @@ from trellis.strategies.consensus_graph.strategy import ConsensusGraph, first_gr
 from trellis.strategies.core import wire
 from trellis.strategies.core.base import Client
 from trellis.strategies.core.closing.deliver import deliver
+from trellis.strategies.core.declared import total_note
 from trellis.strategies.core.rules import FEWEST
 from trellis.strategies.enrolled_grid import EnrolledGrid
 from trellis.strategies.node_strategy import NodeStrategy
@@ -158,8 +159,9 @@ def pooled_consensus(run: Run) -> Rounds:
     config = run.config.resolved()
 
     def make(total: Mapping[str, Vector], count: int, noise: float) -> Shared:
-        known = pooled.pool(total, count, config.clip, noise)
-        return Shared(pooled.consensus_of(known, config.alpha), known.noise)
+        signals = pooled.signals_in(total, count, config.clip, noise)
+        known = pooled.pool(total, signals, config.clip, noise)
+        return Shared(pooled.consensus_of(known, config.alpha), known.noise, signals)
 
     sums = SecureSum(
         pooled.FRACTION_BITS, noisy=True, dropout=config.dropout, colluding=config.colluding
@@ -168,7 +170,7 @@ def pooled_consensus(run: Run) -> Rounds:
 
     def enrolled(clients: Sequence[Client]) -> None:
         strategy.parts = pooled.layout(len(clients[0].variables), config.clip)
-        counts = [client.count for client in clients]
+        counts = [client.counted for client in clients]
         text = forecast_of(config, counts, len(clients[0].variables)).text()
         run.result.notes.append(text)
         log.info(text)
@@ -268,7 +270,7 @@ def _gamma(rounds: Rounds) -> Vector:
     if isinstance(strategy, ConsensusGraph):
         return np.array([strategy.gamma.get(n, 1.0 / len(rounds.clients)) for n in numbers])
     if isinstance(strategy, AveragedGraph):
-        counts = np.array([client.count for client in rounds.clients], dtype=np.float64)
+        counts = np.array([client.counted for client in rounds.clients], dtype=np.float64)
         return np.asarray(counts / np.sum(counts))
     return np.zeros(len(rounds.clients))
 
@@ -287,6 +289,9 @@ def _fill(run: Run, rounds: Rounds, personal: PersonalGraphs | None) -> None:
     headline |= {name: last[name] for name in _LAST if name in last}
     if result.ledger.get("epsilon"):
         headline["epsilon"] = float(result.ledger["epsilon"])
+    if isinstance(rounds.strategy, PooledConsensus):
+        pool = rounds.strategy
+        result.notes += total_note(rounds.clients, pool.declared, pool.signals)
     if personal is not None:
         _mark_personal(result, personal, with_consensus=bool(rows))
     truth = _truth(config, run.seed, rounds)

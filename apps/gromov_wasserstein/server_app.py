@@ -192,7 +192,7 @@ def _forecasts(config: GromovWassersteinConfig, strategy: FederatedGnn) -> list[
         return []
     told = bits_forecast(config, strategy.released.sizes.tolist())
     if config.sums:
-        counts = [client.count for client in strategy.clients]
+        counts = [client.counted for client in strategy.clients]
         graphs = sum(split_counts(count, config.held_out)[0] for count in counts)
         told += training_forecast(config, strategy.weights.size, graphs, len(counts))
     return told

@@ -135,7 +135,7 @@ def _pool(
         matrix = correlation(gathered[client]["data"], config.correlation, names)
         projected, smallest[client] = to_positive_semidefinite(matrix)
         matrices.append(projected)
-    counts = np.array([clients[client].count for client in present], dtype=np.float64)
+    counts = np.array([clients[client].counted for client in present], dtype=np.float64)
     path = solve_path(
         np.array(matrices),
         [(float(first), float(second)) for first, second in points],

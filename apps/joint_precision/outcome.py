@@ -76,7 +76,7 @@ def _chosen(
 ) -> tuple[Matrix, int]:
     """Return the extended BIC of every point of the path, and the point to keep."""
     present = strategy.answered > 0
-    counts = np.array([client.count for client in strategy.clients], dtype=np.float64)
+    counts = np.array([client.counted for client in strategy.clients], dtype=np.float64)
     ebic = extended_bic(
         solution.losses[:, present],
         solution.edges()[:, present],

@@ -127,7 +127,7 @@ def _enrolled(
     """Choose what is left to the study, and say what a reader must know beforehand."""
     if config.chosen_later:
         variables = len(clients[0].variables)
-        counts = [client.count for client in clients]
+        counts = [client.counted for client in clients]
         if config.sums:  # else those that are learned from are told
             counts = [learning_count(count, config.held_out) for count in counts]
         chosen = config.resolved(variables, counts)
@@ -151,7 +151,7 @@ def _warn(config: JointPrecisionConfig, result: RunResult, clients: Sequence[Cli
     """Say what a reader of the result must know, before the first round."""
     notes = []
     if config.privacy == "sound":
-        counts = [client.count for client in clients]
+        counts = [client.counted for client in clients]
         notes.append(forecast(config, len(clients[0].variables), counts))
     else:
         notes.append(f"privacy={config.privacy!r}: {exposure(config)}")

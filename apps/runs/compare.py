@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trellis import apps
+from trellis.apps.common.files.spreadsheet import csv_text
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.settings import ConfigError
 from trellis.apps.common.tables import given_in_memory
@@ -53,15 +52,9 @@ class Comparison:
 
     def csv(self) -> str:
         """Return the table as text: a row a number or setting, empty cells for none."""
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(["", *self.runs])
-        for rows in (self.numbers, self.settings):
-            writer.writerows(
-                [name, *("" if cell is None else cell for cell in cells)]
-                for name, cells in rows.items()
-            )
-        return buffer.getvalue()
+        rows = [*self.numbers.items(), *self.settings.items()]
+        lines = [[name, *("" if cell is None else cell for cell in cells)] for name, cells in rows]
+        return csv_text([["", *self.runs], *lines])
 
     def to_frame(self) -> Any:
         """Return numbers and differing settings as a DataFrame: a column a run."""

@@ -72,7 +72,7 @@ def _score(
     except StudyError as error:
         result.notes.append(f"There is no score: {error}")
         return {}
-    count = sum(terms.kept_back(strategy.clients[client].count) for client in found.survivors)
+    count = sum(terms.kept_back(strategy.clients[client].counted) for client in found.survivors)
     if not count:
         result.notes.append("There is no score: no client has a sample to hold out.")
         return {}

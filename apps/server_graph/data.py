@@ -40,7 +40,7 @@ from .config import ServerGraphConfig
 from .losses import Logistic, Loss, labels_by_sign, loss_by_name
 
 if TYPE_CHECKING:
-    from trellis.strategies.core.enrolment import Client
+    from trellis.strategies.core.declared import Client
 
 # What is said here stays on the device.
 log = logging.getLogger("trellis.device")

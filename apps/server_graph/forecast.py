@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median_low
 
 from trellis.privacy.numerics import brentq
 from trellis.privacy.secagg.graph import expected_noisers
@@ -30,6 +31,7 @@ from .config import ServerGraphConfig
 from .private import Terms
 
 _RANGE = 1e-3, 1e3
+_COSTLY = 4.0  # times the noise that a client of the median needs
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def forecast(config: ServerGraphConfig, counts: Sequence[int], size: int) -> For
 
 def sum_warnings(config: ServerGraphConfig, clients: Sequence[Client], size: int) -> list[str]:
     """Return what a reader of the result must know beforehand."""
-    counts = [client.count for client in clients]
+    counts = [client.counted for client in clients]
     found = forecast(config, counts, size)
     notes = []
     if config.clip == 0.0:
@@ -85,6 +87,7 @@ def sum_warnings(config: ServerGraphConfig, clients: Sequence[Client], size: int
             f"clip=0: noise in sums needs a bound on every sample's gradient; {config.bound:g} is "
             "taken, which suits features of about unit scale."
         )
+    notes += _costly_client(config, clients)
     worth = f"worth it from about epsilon {found.break_even:.2g} on"
     if math.isinf(found.break_even):
         worth = "not worth it at any epsilon; it needs more clients"
@@ -94,3 +97,18 @@ def sum_warnings(config: ServerGraphConfig, clients: Sequence[Client], size: int
         f"times as close to the minimiser as a client's own would be; it is {worth}."
     )
     return [*notes, text]
+
+
+def _costly_client(config: ServerGraphConfig, clients: Sequence[Client]) -> list[str]:
+    """Return a note where one client's few samples, as it declares them, cost all much noise."""
+    terms = Terms.of(config)
+    least = min(clients, key=lambda client: client.count)
+    usual = median_low([client.count for client in clients])
+    times = terms.needed_deviation(least.count) / terms.needed_deviation(usual)
+    if times < _COSTLY:
+        return []
+    return [
+        f"Client {least.name} declares {least.count} samples, the median of all clients is "
+        f"{usual}: the noise in its server's sums is {times:.2g} times what a client of the median "
+        "needs. Ask its owner whether the number is right; without this client there is less noise."
+    ]

@@ -86,6 +86,10 @@ class ClusterFinding(ClusterAdmm):
         self.every = every
         self._traffic = [0, 0]
 
+    def places(self) -> Mapping[str, int]:
+        """Return how many servers there are; clusters are found."""
+        return {"server": self.task.topology.servers}
+
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client with its server; all in one cluster."""
         self.size = self.parameters(clients)
@@ -156,7 +160,7 @@ class ClusterFinding(ClusterAdmm):
     def _first_split(self, grid: Grid, server_round: int) -> None:
         """Start every cluster where the losses of some clients are least."""
         clusters = self.models.shape[1]
-        counts = np.array([client.count for client in self.clients], dtype=np.float64)
+        counts = np.array([client.counted for client in self.clients], dtype=np.float64)
         seen = np.flatnonzero(self.seen)
         U = directions(self.duals[seen], counts[seen], clusters)
         if not U.shape[1]:

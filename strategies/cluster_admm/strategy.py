@@ -113,6 +113,10 @@ class ClusterAdmm(StudyStrategy[Vector]):
         graph = task.topology
         self.adjacency = np.zeros_like(graph.adjacency) if task.apart else graph.adjacency
 
+    def places(self) -> Mapping[str, int]:
+        """Return how many servers and clusters there are."""
+        return {"server": self.task.topology.servers, "cluster": self.task.clusters}
+
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client with its server and its cluster."""
         self.size = self.parameters(clients)

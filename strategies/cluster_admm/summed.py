@@ -99,6 +99,10 @@ class SummedClusters(OneSum):
         # Called with the sum of counts of features' sizes and its noise; sets `beside`.
         self.on_units: Callable[[Array, float], None] = lambda total, noise: None
 
+    def places(self) -> Mapping[str, int]:
+        """Return how many servers and clusters there are."""
+        return {"server": self.task.topology.servers, "cluster": self.task.clusters}
+
     def begin(self, clients: Sequence[Client]) -> None:
         """Start at zero, every client with its server and its cluster."""
         task, self.size = self.task, self.parameters(clients)
@@ -170,7 +174,7 @@ class SummedClusters(OneSum):
     def solve(self, total: Mapping[str, Array], clients: Sequence[int]) -> Row:
         """Take a sum: find the models anew, or score them."""
         present = np.array(clients, dtype=np.intp)
-        held = [self.clients[c].count for c in clients]
+        held = [self.clients[c].counted for c in clients]
         taught = np.array([self.task.taught(count) for count in held], dtype=np.float64)
         if self.ask == "units":
             (places,) = total.values()

@@ -24,10 +24,18 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shared:
-    """What was made of the sum: the consensus (p,) and how much noise is in what it is made of."""
+    """What was made of the sum.
+
+    Attributes
+    ----------
+    consensus : (p,)
+    noise : how much of it is in what the consensus is made of
+    signals : number that the sum was divided by; not more than were declared
+    """
 
     consensus: Vector
     noise: float
+    signals: int
 
 
 class PooledConsensus(NodeStrategy):
@@ -70,6 +78,8 @@ class PooledConsensus(NodeStrategy):
         super().__init__(**options)
         self.make, self.parts, self.scored, self.helped = make, dict(parts), scored, helped
         self.shared: Shared | None = None
+        # Signals in the sum: as clients declared them, and as it was divided by.
+        self.declared = self.signals = 0
         self._evaluated = False
 
     @property
@@ -94,7 +104,9 @@ class PooledConsensus(NodeStrategy):
         total, facts = add_up(self.usable(replies, lambda found: read_terms(found, self.parts)))
         if not total:
             return None, None
-        self.shared = self.make(total, int(facts["num-examples"]), facts["noise"])
+        self.declared = int(facts["num-examples"])
+        self.shared = self.make(total, self.declared, facts["noise"])
+        self.signals = self.shared.signals
         metrics = {
             "change": 0.0,
             "consensus-edges": int(np.count_nonzero(self.shared.consensus)),
@@ -143,7 +155,7 @@ class PooledConsensus(NodeStrategy):
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore `state_dict`."""
         if "consensus" in state:
-            self.shared = Shared(state["consensus"].copy(), float(state["noise"][0]))
+            self.shared = Shared(state["consensus"].copy(), float(state["noise"][0]), 0)
             self._evaluated = True
 
 

@@ -39,7 +39,8 @@ from trellis.privacy.accounting.ledger import Ledger
 from . import wire
 from .checkpoint import Checkpoint, Snapshot
 from .closing.scores import ScoreTable
-from .enrolment import Client, StudyError, enrol
+from .declared import Client, bound_counts, short
+from .enrolment import StudyError, enrol
 from .exchange import OFFLINE, Answers, exchange
 from .history.rows import Row, Rows
 from .member import Member
@@ -200,6 +201,10 @@ class StudyStrategy(Strategy, Generic[Reply]):
         """
         return False
 
+    def places(self) -> Mapping[str, int]:
+        """Return how many servers and clusters clients can belong to, where the study has some."""
+        return {}
+
     def greeting(self) -> tuple[bytes, dict[str, Any]]:
         """Return what other servers of a graph must know of this one: a key for masks, facts."""
         return b"", {}
@@ -267,6 +272,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
             least=plan.clients_least,
             devices=plan.devices,
             opening=None if snapshot is not None or plan.sample else self.opening(),
+            places=self.places(),
         )
         self._opened = enrolled.opened
         for server, node in enrolled.bridges:
@@ -278,6 +284,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         if snapshot is not None:
             before = [Client(**entry) for entry in snapshot.facts["clients"]]
             clients, self._late = matched(before, clients, plan.clients_least)
+        bound_counts(clients)
         self._presence = Presence(
             clients,
             plan.clients,
@@ -287,6 +294,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
             self.left_out,
             self.network.bridge,
             {node for _, node in enrolled.bridges},
+            self.places(),
         )
         return clients
 
@@ -373,10 +381,12 @@ class StudyStrategy(Strategy, Generic[Reply]):
         for client, reason in sorted(answers.failures.items()):
             known = self.clients[client]
             known.failures += 1
-            known.last_failure = reason
+            known.last_failure = short(reason)
             if reason == OFFLINE:
                 continue  # told once, when it was gone
-            log.warning("round %d: client %s left out: %s", server_round, known.name, reason)
+            log.warning(
+                "round %d: client %s left out: %s", server_round, known.name, known.last_failure
+            )
 
     def _row(self, answers: Answers, answered: Sequence[int], metrics: Row) -> Row:
         """Count who answered and what was sent; return the round's metrics."""

@@ -15,27 +15,26 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from .declared import Client, read_client, read_name, short
 from .exchange import OFFLINE, Answers, content_bytes
 from .nodes import OnlineNode, is_simulation, online
-from .wire import MOMENTS, BadReply
 
 log = logging.getLogger("trellis.strategy")
 
 ENROL = "query.enrol"
-_LONGEST_REASON = 1000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.1
 _FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
 # Seconds for further nodes to answer once there are enough clients: of more, the first take part.
 _FOR_OTHERS = 10.0
 # Seconds between two lines that say for whom the run waits.
 TELL_EVERY = 5.0
+_LONGEST_QUOTED = 50  # of a variable's name, in an error
 _MOST_REASONS = 10  # why clients are missing, in one error
-_LARGEST = 1e140  # number that a client may tell of its columns
 
 
 class StudyError(RuntimeError):
@@ -43,55 +42,19 @@ class StudyError(RuntimeError):
 
 
 @dataclass
-class Client:
-    """One enrolled client, in the order of its partition, then its name.
-
-    ``node_id`` is 0 while its node is not online. ``name`` is the one its node is registered under,
-    where it is; ``own`` what it calls itself, by which devices know each other's keys.
-    ``synthetic`` says that its data was made by the study, so that the truth is known;
-    ``simulated`` that it is no device, so that its noise may come from the seed; ``server``
-    and ``cluster`` which of several servers and clusters it belongs to, and ``classes`` how many
-    classes its labels are of, where a study has them. ``strikes`` counts its replies beyond the
-    norm bound running, ``out_of_range`` all of them; ``left_out`` is the round in which it was left
-    out for good, 0 while it takes part; ``joined`` the first round of one that came late.
-    ``moments`` are the count, means and squared deviations of its columns, where it tells them;
-    ``zeros`` whether its labels are 0 and 1, and not -1 and 1.
-    """
-
-    name: str
-    partition: int
-    count: int
-    variables: list[str]
-    node_id: int
-    synthetic: bool = False
-    server: int = -1
-    cluster: int = -1
-    classes: int = -1
-    rounds: int = 0
-    failures: int = 0
-    last_failure: str = ""
-    simulated: bool = False
-    strikes: int = 0
-    out_of_range: int = 0
-    left_out: int = 0
-    own: str = ""
-    registered: bool = False
-    joined: int = 0
-    moments: list[list[float]] = field(default_factory=list)
-    zeros: bool = False
-
-
-@dataclass
 class Heard:
     """What nodes said: who they are, who refused, and why others cannot take part.
 
-    ``bridges`` are no clients: they bring letters of other servers (`strategies.network`); of each
-    the server it says to be of, and its node.
+    ``rejected`` is how many of the ``reasons`` are of clients that declare what cannot be. They are
+    there, as those who refuse are: else one false declaration would end the run of all. ``bridges``
+    are no clients: they bring letters of other servers (`strategies.network`); of each the server
+    it says to be of, and its node.
     """
 
     clients: list[Client] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    rejected: int = 0
     bridges: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -121,6 +84,7 @@ def enrol(
     least: int = 0,
     devices: Sequence[str] = (),
     opening: RecordDict | None = None,
+    places: Mapping[str, int] | None = None,
 ) -> Enrolment:
     """Ask every node who it is, and the ``opening`` if any; return up to ``needed`` clients.
 
@@ -128,9 +92,11 @@ def enrol(
     ----------
     timeout : seconds a node has to answer
     node_timeout : seconds to wait until ``needed`` nodes are there
-    least : with how many clients to go on then; 0 is all, those who refuse aside
+    least : with how many clients to go on then; 0 is all, those aside who refuse or declare what
+        cannot be
     devices : names that the operator expects, to say who is missing
     opening : the first round's question, for as many clients as are ``needed``
+    places : how many servers and clusters there are, where there are several
 
     Raises
     ------
@@ -150,9 +116,10 @@ def enrol(
         if heard != (
             now_heard := asking.told()
         ):  # what all have said, read once and not every look
-            found, heard = judged(hear(asking.answers, asking.nodes)), now_heard
+            found, heard = judged(hear(asking.answers, asking.nodes, places)), now_heard
         # A device that refuses is there and well: the others go on without it.
-        taking_part = len(found.clients) + (0 if least else len(found.refusals))
+        absent = 0 if least else len(found.refusals) + found.rejected
+        taking_part = len(found.clients) + absent
         to_come = max(0, needed - len(asking.nodes) + len(found.bridges))
         enough = bool(found.clients) and taking_part >= (least or needed)
         if not asking.waiting and (not to_come or taking_part + to_come < (least or needed)):
@@ -268,7 +235,9 @@ class _Asking:
         return bool(replies)
 
 
-def hear(answers: Answers, nodes: Mapping[int, OnlineNode]) -> Heard:
+def hear(
+    answers: Answers, nodes: Mapping[int, OnlineNode], places: Mapping[str, int] | None = None
+) -> Heard:
     """Return what nodes said of themselves; ``answers`` are by node."""
     heard = Heard()
     registered = {node.name: number for number, node in nodes.items() if node.name}
@@ -277,20 +246,22 @@ def hear(answers: Answers, nodes: Mapping[int, OnlineNode]) -> Heard:
     for number, content in answers.content.items():
         node = nodes[number]
         try:
-            if (server := _bridge_of(content)) is not None:
+            record = content.config_records["client"]
+            if (server := _bridge_of(record)) is not None:
                 heard.bridges.append((server, number))
                 continue
-            own, refusal = _refusal(content)
+            own = read_name(record)
             named[number] = node.called(own)
-            if refusal:
-                heard.refusals.append(f"{node.called(own)}: {refusal}"[:_LONGEST_REASON])
+            if "refused" in record:
+                heard.refusals.append(short(f"{named[number]}: {record['refused']!s}"))
                 continue
-            if unusable := _unusable(content):
-                heard.reasons.append(f"{node.called(own)}: {unusable}"[:_LONGEST_REASON])
+            if "unusable" in record:  # of a simulated client
+                heard.reasons.append(short(f"{named[number]}: {record['unusable']!s}"))
                 continue
-            client = _read(content, node)
+            client = read_client(record, node, places)
         except Exception as error:  # whatever a malicious reply provokes
             failures[number] = f"cannot be enrolled: {error}"
+            heard.rejected += 1
             continue
         if registered.get(client.own, number) != number:
             failures[number], named[number] = claims(client.own), node.called()
@@ -298,7 +269,7 @@ def hear(answers: Answers, nodes: Mapping[int, OnlineNode]) -> Heard:
         heard.clients.append(client)
     heard.clients.sort(key=lambda client: (client.partition, client.name, client.node_id))
     heard.reasons.sort()
-    heard.reasons += [f"{named[n]}: {text}" for n, text in sorted(failures.items())]
+    heard.reasons += [short(f"{named[n]}: {text}") for n, text in sorted(failures.items())]
     return heard
 
 
@@ -308,7 +279,32 @@ def claims(name: str) -> str:
 
 
 def judged(heard: Heard) -> Heard:
-    """Leave out clients with other variables than most have; of as many, than the first have."""
+    """Leave out clients that differ from most in what they declare of their columns.
+
+    With as many of either kind, those that are not as the first.
+    """
+    return _with_usual_variables(_with_usual_moments(heard))
+
+
+def _with_usual_moments(heard: Heard) -> Heard:
+    def columns(client: Client) -> int:
+        return len(client.moments[1]) if client.moments else 0
+
+    kinds = Counter(map(columns, heard.clients))
+    if len(kinds) < 2:
+        return heard
+    usual = kinds.most_common(1)[0][0]
+    odd = [client for client in heard.clients if columns(client) != usual]
+    reasons = [f"{c.name}: cannot be enrolled: its moments are not of {usual} columns" for c in odd]
+    return replace(
+        heard,
+        clients=[client for client in heard.clients if columns(client) == usual],
+        reasons=[*heard.reasons, *reasons],
+        rejected=heard.rejected + len(odd),
+    )
+
+
+def _with_usual_variables(heard: Heard) -> Heard:
     kinds = Counter(tuple(client.variables) for client in heard.clients)
     if len(kinds) < 2:
         for client in heard.clients:
@@ -319,16 +315,17 @@ def judged(heard: Heard) -> Heard:
     kept = [client for client in heard.clients if client.variables == first.variables]
     others = [client for client in heard.clients if client.variables != first.variables]
     odd = [other_variables(client, first) for client in others]
-    return Heard(kept, heard.refusals, [*heard.reasons, *odd], heard.bridges)
+    return replace(heard, clients=kept, reasons=[*heard.reasons, *odd])
 
 
 def other_variables(client: Client, first: Client) -> str:
     """Return in words how a client's variables differ from those of another."""
-    missing = [v for v in first.variables if v not in set(client.variables)]
-    extra = [v for v in client.variables if v not in set(first.variables)]
+    usual, own = set(first.variables), set(client.variables)
+    missing = [v for v in first.variables if v not in own]
+    extra = [v for v in client.variables if v not in usual]
     if missing or extra:
         lists = (("lacks", missing), ("adds", extra))
-        told = [f"{verb} {', '.join(map(repr, names[:5]))}" for verb, names in lists if names]
+        told = [f"{verb} {', '.join(map(_quoted, names[:5]))}" for verb, names in lists if names]
         detail = f"it {' and '.join(told)}"
     else:
         detail = "the same names in another order"
@@ -336,6 +333,10 @@ def other_variables(client: Client, first: Client) -> str:
         f"client {client.name} has other variables than {first.name}: {detail}; give every "
         "client the same columns in the same order"
     )
+
+
+def _quoted(name: str) -> str:
+    return repr(name if len(name) <= _LONGEST_QUOTED else f"{name[:_LONGEST_QUOTED]}...")
 
 
 def _waiting_for(asking: _Asking, found: Heard, needed: int, devices: Sequence[str]) -> str:
@@ -369,54 +370,10 @@ def _too_few(found: Heard, needed: int, least: int, reasons: Sequence[str]) -> s
     return f"{text}\n{advice}" if len(reasons) > 1 else f"{text}. {advice}"
 
 
-def _bridge_of(content: RecordDict) -> int | None:
+def _bridge_of(record: ConfigRecord) -> int | None:
     """Return of which server a node says to be a bridge; None where it is a client."""
-    server = content.config_records["client"].get("bridge")
+    server = record.get("bridge")
     return server if isinstance(server, int) and not isinstance(server, bool) else None
-
-
-def _refusal(content: RecordDict) -> tuple[str, str]:
-    """Return a device's own name and why it refuses to take part; nothing where it does not."""
-    record = content.config_records["client"]
-    return str(record["name"]), str(record["refused"]) if "refused" in record else ""
-
-
-def _unusable(content: RecordDict) -> str:
-    """Return why a simulated client's data cannot be used; nothing where it can."""
-    return str(content.config_records["client"].get("unusable", ""))
-
-
-def _read(content: RecordDict, node: OnlineNode) -> Client:
-    record = content.config_records["client"]
-    name, partition, count = record["name"], record["partition"], record["count"]
-    variables = record["variables"]
-    if not (isinstance(name, str) and name and isinstance(variables, list) and variables):
-        raise BadReply("a name and the names of the variables are needed")
-    if not (isinstance(partition, int) and isinstance(count, int) and count > 0):
-        raise BadReply(f"partition {partition!r} and count {count!r} must be whole numbers")
-    kind = {key: record.get(key) is True for key in ("synthetic", "simulated", "zeros")}
-    places = {key: record.get(key, -1) for key in ("server", "cluster", "classes")}
-    for key, value in places.items():
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise BadReply(f"{key} {value!r} must be a whole number")
-    names = [str(variable) for variable in variables]
-    known = {"own": name, "registered": bool(node.name), "moments": _moments(record)}
-    return Client(node.called(name), partition, count, names, node.id, **kind, **places, **known)  # type: ignore[arg-type]
-
-
-def _moments(record: ConfigRecord) -> list[list[float]]:
-    """Return the moments that a client tells of its columns; nothing where it tells none."""
-    told = [record.get(f"moments-{name}") for name in MOMENTS]
-    if all(part is None for part in told):
-        return []
-    found = [[float(n) for n in part] if isinstance(part, list) else [] for part in told]
-    count, means, spreads = found
-    whole = len(count) == 1 and bool(means) and len(means) == len(spreads)
-    # So put that nothing of it is true of what is no number.
-    finite = all(abs(number) <= _LARGEST for part in found for number in part)
-    if not (whole and finite and count[0] >= 1.0 and min(spreads) >= 0.0):
-        raise BadReply("count, means and squared deviations of its columns are no such numbers")
-    return found
 
 
 def _say_both_names(clients: Sequence[Client]) -> None:

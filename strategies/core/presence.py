@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from flwr.serverapp import Grid
 
 from .checkpoint import CheckpointError
-from .enrolment import Client, StudyError, apart, claims, hear, other_variables, question
+from .declared import Client, most_counted
+from .enrolment import StudyError, apart, claims, hear, other_variables, question
 from .exchange import Answers, content_bytes
 from .nodes import OnlineNode, online
 
@@ -45,6 +46,7 @@ class Presence:
     left_out : why nodes that came are left out, in words
     on_bridge : called with the server and the node of a bridge between servers
     bridges : the nodes of these
+    places : how many servers and clusters there are, where there are several
     """
 
     clients: list[Client]
@@ -55,6 +57,7 @@ class Presence:
     left_out: list[str] = field(default_factory=list)
     on_bridge: Callable[[int, int], None] = lambda server, node: None
     bridges: set[int] = field(default_factory=set)
+    places: Mapping[str, int] = field(default_factory=dict)
     _claims: dict[int, Client] = field(default_factory=dict)
     _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # node, until when
 
@@ -71,7 +74,7 @@ class Presence:
         self.nodes |= new
         self._claims = {n: c for n, c in self._claims.items() if n in here and n not in new}
         answers = self._ask(grid, new)
-        heard = hear(answers, {**self.nodes, **here})
+        heard = hear(answers, {**self.nodes, **here}, self.places)
         for server, node in heard.bridges:
             self.bridges.add(node)
             self.on_bridge(server, node)
@@ -176,6 +179,7 @@ class Presence:
         if not last and len(self.clients) < self.most:
             problem = "nobody is taken in once this study's run has begun"
             client.joined = server_round
+            client.counted = min(client.count, most_counted(self.clients))
             try:
                 if self.admit(client):
                     self.clients.append(client)

@@ -50,7 +50,8 @@ from trellis.privacy.secagg.ring import Layout, Ring
 from trellis.privacy.secagg.server import ServerRound, Session
 
 from . import wire
-from .enrolment import Client, StudyError
+from .declared import Client
+from .enrolment import StudyError
 from .exchange import OFFLINE, exchange
 
 G = TypeVar("G", bound=Hashable)

@@ -98,7 +98,7 @@ class NoisyGnn(FederatedGnn):
         self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]
     ) -> Row:
         """Take one step."""
-        graphs = sum(self.counts(self.clients[client].count)[0] for client in clients)
+        graphs = sum(self.counts(self.clients[client].counted)[0] for client in clients)
         before = self.weights
         self.weights, self.velocity = self.descent.step(
             before, self.velocity, total["gradient"], float(graphs)
@@ -122,7 +122,7 @@ class NoisyGnn(FederatedGnn):
         found = self.secure_sum(grid, asked, server_round, {"right": (1,)})
         self.progress.bytes_up += found.bytes_up
         self.progress.bytes_down += found.bytes_down
-        graphs = sum(self.counts(self.clients[client].count)[2] for client in found.survivors)
+        graphs = sum(self.counts(self.clients[client].counted)[2] for client in found.survivors)
         if graphs:
             right = float(found.total["right"][0])
             self.scored = np.array([right, noise_in(found), graphs]) / [graphs, graphs, 1]

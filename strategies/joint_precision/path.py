@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.strategies.core.enrolment import Client, StudyError
+from trellis.strategies.core.declared import Client
+from trellis.strategies.core.enrolment import StudyError
 
 from .blocks import Blocks
 

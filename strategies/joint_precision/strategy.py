@@ -122,7 +122,7 @@ class JointPrecision(StudyStrategy[Reply]):
         count, self.variables = len(clients), len(clients[0].variables)
         if self.variables < 2:
             raise StudyError("one variable has no graph: at least two are needed")
-        counts = np.array([client.count for client in clients], dtype=np.float64)
+        counts = np.array([client.counted for client in clients], dtype=np.float64)
         self.weights = counts / np.mean(counts)
         refuse_unbounded(clients, self.task.penalty, self.task.lambda1, self.task.lambda2)
         self.screening = self._screens()

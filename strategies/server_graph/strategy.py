@@ -124,6 +124,10 @@ class ServerGraph(StudyStrategy[Vector]):
 
     # --- who is there ------------------------------------------------------------------------
 
+    def places(self) -> Mapping[str, int]:
+        """Return how many servers there are; one that lives alone looks at its clients itself."""
+        return {"server": self.servers.topology.servers} if self.alone is None else {}
+
     def begin(self, clients: Sequence[Client]) -> None:
         """Start all servers at zero, and give every client its server."""
         count = self.servers.topology.servers

@@ -27,7 +27,8 @@ from trellis.strategies.consensus_graph.baselines import (
 from trellis.strategies.consensus_graph.private import PooledConsensus, Shared
 from trellis.strategies.consensus_graph.strategy import ConsensusGraph, first_graph
 from trellis.strategies.core.base import RoundPlan
-from trellis.strategies.core.enrolment import Client, StudyError
+from trellis.strategies.core.declared import Client
+from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.core.secure import SecureSum
 from trellis.strategies.enrolled_grid import EnrolledGrid
 from trellis.strategies.grid_wrapper import GridWrapper
@@ -101,7 +102,7 @@ def local(z, pull, consensus):
 
 def make(total, count, noise):
     known = pooled.pool(total, count, 0.0, noise)
-    return Shared(pooled.consensus_of(known, ALPHA), known.noise)
+    return Shared(pooled.consensus_of(known, ALPHA), known.noise, count)
 
 
 STRATEGIES = {

@@ -87,7 +87,7 @@ def sum_warnings(config: ClusterAdmmConfig, strategy: SummedClusters) -> list[st
     found, releases = [], strategy.releases
     if releases.found is None:
         return []
-    samples = int(sum(strategy.task.taught(client.count) for client in strategy.clients))
+    samples = int(sum(strategy.task.taught(client.counted) for client in strategy.clients))
     found.append(forecast(config, samples, strategy.size, len(strategy.clients)))
     if releases.found.common == 0.0 or not np.any(releases.models):
         found.append(

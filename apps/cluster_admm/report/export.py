@@ -9,14 +9,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trellis.apps.common.files.spreadsheet import csv_text
 from trellis.apps.common.results import RunResult, write_atomically
 from trellis.apps.pages.graphs import node_names, write_graph
 
@@ -53,11 +52,7 @@ def _clients(outcome: Outcome) -> Iterable[Sequence[object]]:
 
 
 def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode())
+    write_atomically(path, csv_text([header, *rows]).encode())
 
 
 def _write_graph(path: Path, outcome: Outcome, adjacency: NDArray[np.bool_]) -> None:

@@ -8,8 +8,6 @@ headline, `judged` the one by which settings are chosen.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections import Counter
@@ -17,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from trellis.apps.common.files.spreadsheet import csv_text
 from trellis.strategies.core.closing.scores import ScoreTable, mean_rows
 
 from .measures import (
@@ -136,17 +135,15 @@ def better_than_alone(scores: Scores) -> tuple[int, int, int]:
 
 def scores_csv(scores: Scores) -> str:
     """Return the table as text: a row per client and model, and the means at the end."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["client", "held-out records", "of", *scores["measures"]])
+    rows = [["client", "held-out records", "of", *scores["measures"]]]
     whole = 0
     for client in scores["clients"]:
         whole += client["count"]
         for row, values in client["rows"].items():
-            writer.writerow([client["name"], client["count"], row, *map(_cell, values)])
+            rows.append([client["name"], client["count"], row, *map(_cell, values)])
     for row, values in scores["mean"].items():
-        writer.writerow(["mean over all clients", whole, row, *map(_cell, values)])
-    return buffer.getvalue()
+        rows.append(["mean over all clients", whole, row, *map(_cell, values)])
+    return csv_text(rows)
 
 
 @dataclass(frozen=True)

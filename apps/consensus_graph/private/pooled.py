@@ -53,6 +53,10 @@ OCTAVES = (-64, 64)
 WEIGHT = 0.2
 # Most signals' sizes lie within this many octaves (a factor 16 in |x|^2).
 _WINDOW = 4
+# Signals that clients may declare, over those that the sum shows; the rest may be constant signals.
+_MOST_DECLARED = 2.0
+# Deviations of noise that the sum's own number of signals may be off by.
+_DEVIATIONS = 6.0
 # alpha beta / (mean z)^2 of the consensus; see `consensus_of`.
 SMOOTHNESS = 0.15
 
@@ -105,6 +109,20 @@ def directions(signals: Matrix) -> tuple[Matrix, np.ndarray[tuple[int, ...], np.
     octave = np.floor(2.0 * (np.log2(norms) + exponent)).astype(np.int64)
     octave = np.clip(octave, OCTAVES[0], OCTAVES[1] - 1) - OCTAVES[0]
     return unit / norms[:, None], np.where(some, octave, -1).astype(np.intp)
+
+
+def signals_in(total: Mapping[str, Vector], declared: int, clip: float, noise: float) -> int:
+    """Return the number of signals to divide a sum by, where ``declared`` may be false.
+
+    Directions have trace 1, so the trace of the sum is the number of signals that are not constant,
+    and noise: where clients declare more than `_MOST_DECLARED` times that, it counts. Clipped
+    signals have no known trace, and what is declared stands. Parameters as for `pool`.
+    """
+    if clip > 0.0:
+        return declared
+    matrix = _centred(_as_matrix(total["shape"]))
+    shown = max(float(np.trace(matrix)), 0.0) + _DEVIATIONS * noise * float(np.sqrt(len(matrix)))
+    return declared if declared <= _MOST_DECLARED * shown else max(round(shown), 1)
 
 
 def pool(total: Mapping[str, Vector], count: int, clip: float, noise: float) -> Pooled:

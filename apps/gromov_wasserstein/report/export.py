@@ -8,11 +8,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from trellis.apps.common.files.spreadsheet import csv_text
 from trellis.apps.common.results import RunResult, write_atomically
 
 from .outcome import Outcome
@@ -68,14 +67,8 @@ def write_distances(outcome: Outcome, path: Path) -> Path:
 
 
 def _line(cells: Sequence[object]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()
+    return csv_text([cells], end="")
 
 
 def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode())
+    write_atomically(path, csv_text([header, *rows]).encode())

@@ -30,6 +30,7 @@ TIMES = 1.5
 _TRUSTED_WEIGHT = 0.05
 _LEAST_WEIGHT = 0.2
 _LARGEST_LAMBDA = 0.99
+_DEVIATIONS = 6.0  # of noise that the sum of weights may be off by
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,16 @@ def consensus(
         found.gap,
         smallest,
     )
+
+
+def samples_in(weight: float, declared: int, variables: int, noise: float) -> int:
+    """Return the number of samples in a sum, where ``declared`` may be false.
+
+    Samples weigh 1 at most and `_LEAST_WEIGHT` on average: the sum of their weights, and its noise,
+    say how many there can be. Parameters as for `consensus`.
+    """
+    most = max(weight, 0.0) + _DEVIATIONS * noise
+    return min(declared, max(round(most / (BESIDE * variables * _LEAST_WEIGHT)), 2))
 
 
 def rule(noise: float, samples: int) -> float:

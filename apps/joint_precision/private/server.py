@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trellis.apps.common.results import RunResult
 from trellis.strategies.core.base import Client, Row, StudyError
+from trellis.strategies.core.declared import total_note
 from trellis.strategies.joint_precision.one_sum import Arrays, PooledPrecision
 from trellis.strategies.joint_precision.path import path_points
 
@@ -20,7 +21,7 @@ from ..data import Truth
 from ..outcome import graph_scores
 from ..problem import partial_correlations
 from .concordance import learning_count
-from .consensus import consensus, consensus_path
+from .consensus import consensus, consensus_path, samples_in
 from .score import pairs_of
 
 Vector = NDArray[np.float64]
@@ -67,7 +68,7 @@ def set_path(strategy: PooledPrecision, config: JointPrecisionConfig) -> None:
 
 
 def _held_out_pairs(config: JointPrecisionConfig, client: Client) -> int:
-    return pairs_of(client.count, config.held_out)
+    return pairs_of(client.counted, config.held_out)
 
 
 def _estimate(
@@ -79,16 +80,18 @@ def _estimate(
 ) -> tuple[Arrays, Row]:
     """Make the consensus; with a path also its graphs along it, for curves."""
     p = len(clients[0].variables)
-    samples = sum(learning_count(client.count, config.held_out) for client in clients)
-    if samples < 2:
+    declared = sum(learning_count(client.counted, config.held_out) for client in clients)
+    if declared < 2:
         raise StudyError("the clients have no samples to learn from")
     weight = float(total["weight"][0])
+    samples = samples_in(weight, declared, p, noise)
     found = consensus(total["concordance"], weight, samples, p, noise)
     arrays: Arrays = {
         "sparse": found.sparse,
         "precision": found.precision,
         "correlation": found.correlation,
         "tau": found.tau,
+        "samples": np.array([declared, samples]),
         "numbers": np.array([found.noise, found.weight, found.penalty, found.gap, found.smallest]),
     }
     upper = np.triu_indices(p, 1)
@@ -141,6 +144,7 @@ def fill_pooled(
         _fill_own(result, config, strategy)
     if config.at_home:
         result.notes.append(GATHERED if own else KEPT)
+    result.notes += total_note(strategy.clients, *found["samples"].tolist())
     if strategy.scored is not None:
         result.headline |= {
             "held-out-accuracy": strategy.scored.accuracy,

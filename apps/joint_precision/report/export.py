@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from trellis.apps.common.files.spreadsheet import csv_text
 from trellis.apps.common.results import RunResult, write_atomically
 from trellis.apps.common.settings import ConfigError
 from trellis.apps.pages import plots
@@ -99,10 +98,9 @@ def _write(
 
 def _write_edges(graphs: Graphs, path: Path, clients: Sequence[int]) -> Path:
     """Write the edges of some clients, one a row."""
-    table = io.StringIO()
-    rows = csv.writer(table, lineterminator="\n")
-    header = ["client", "variable a", "variable b", "partial correlation", "precision", "common"]
-    rows.writerow(header)
+    header: list[object] = ["client", "variable a", "variable b"]
+    header += ["partial correlation", "precision", "common"]
+    rows = [header]
     names = graphs.variables
     for index in clients:
         partial = graphs.partial_of(index)
@@ -110,9 +108,9 @@ def _write_edges(graphs: Graphs, path: Path, clients: Sequence[int]) -> Path:
         columns = (partial, graphs.precision_of(index), graphs.common)
         values = [column[held].tolist() for column in columns]
         ends = zip(graphs.a[held].tolist(), graphs.b[held].tolist(), *values, strict=True)
-        rows.writerows(
+        rows += (
             [graphs.names[index], names[a], names[b], value, entry, "true" if common else "false"]
             for a, b, value, entry, common in ends
         )
-    write_atomically(path, table.getvalue().encode())
+    write_atomically(path, csv_text(rows).encode())
     return path

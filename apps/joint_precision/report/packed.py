@@ -6,14 +6,13 @@ matrix of p x p. What counts as an edge is as in `graphs`.
 
 from __future__ import annotations
 
-import csv
-import io
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trellis.apps.common.files.spreadsheet import csv_text
 from trellis.apps.common.results import RunResult, write_atomically
 from trellis.apps.pages.named import NamedGraph, NamedGraphs, beside
 from trellis.apps.pages.report import Paragraph, Section, Table, number
@@ -90,18 +89,17 @@ def sections(result: RunResult) -> list[Section]:
 def export_graphs(result: RunResult, folder: Path) -> list[Path]:
     """Write the clients' edges, one a row, up to `EXPORTED_EDGES` of them."""
     graphs = PackedGraphs(result)
-    table = io.StringIO()
-    rows = csv.writer(table, lineterminator="\n")
-    header = ["client", "variable a", "variable b", "partial correlation", "precision", "common"]
-    rows.writerow(header)
+    header: list[object] = ["client", "variable a", "variable b"]
+    header += ["partial correlation", "precision", "common"]
+    rows = [header]
     clients, pairs = np.nonzero(graphs.support)
     for client, k in zip(clients[:EXPORTED_EDGES], pairs[:EXPORTED_EDGES], strict=True):
         ends = (graphs.variables[graphs.a[k]], graphs.variables[graphs.b[k]])
         values = (float(graphs.partial[client, k]), float(graphs.precision[client, k]))
         common = str(bool(graphs.common[k])).lower()
-        rows.writerow([graphs.names[client], *ends, *values, common])
+        rows.append([graphs.names[client], *ends, *values, common])
     path = folder / "graphs" / "partial-correlations.csv"
-    write_atomically(path, table.getvalue().encode())
+    write_atomically(path, csv_text(rows).encode())
     return [path]
 
 

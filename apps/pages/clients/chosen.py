@@ -8,8 +8,6 @@ ten each, and places spread evenly between.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from trellis.apps.common.files.spreadsheet import csv_text
 from trellis.apps.common.results import write_atomically
 from trellis.apps.pages.page import Table
 
@@ -99,9 +98,6 @@ def listed(words: Sequence[str], most: int = 12) -> str:
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> Path:
     """Write all rows as csv, one a client."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    write_atomically(path, text.getvalue().encode())
+    rows = zip(*columns.values(), strict=True)
+    write_atomically(path, csv_text([list(columns), *rows]).encode())
     return path

@@ -8,8 +8,6 @@ models of some are unknown, their rows nan: what rests on those is left out.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trellis.apps.common.files.spreadsheet import csv_text
 from trellis.apps.common.own_data.scaling import parameter_names
 from trellis.apps.common.results import RunResult, write_atomically
 from trellis.apps.common.settings import ConfigError
@@ -117,15 +116,13 @@ def export_graphs(result: RunResult, folder: Path) -> list[Path]:
     upper = np.triu_indices(graph.servers, 1)
     drawn, table = folder / "graphs" / "servers.graphml", folder / "models.csv"
     write_graphml(drawn, graph.weights[upper], graph.names, threshold=0.0)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["server", *names_of_parameters(result)])
+    rows: list[list[object]] = [["server", *names_of_parameters(result)]]
     for server in np.flatnonzero(known_servers(models)).tolist():
-        writer.writerow([graph.names[server], *models[server].tolist()])
+        rows.append([graph.names[server], *models[server].tolist()])
     centroid = centroid_of(result)
     if centroid is not None:
-        writer.writerow(["centroid", *centroid.tolist()])
-    write_atomically(table, text.getvalue().encode())
+        rows.append(["centroid", *centroid.tolist()])
+    write_atomically(table, csv_text(rows).encode())
     return [drawn, table]
 
 
