@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from flwr.app import Error, Message, Metadata, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -62,8 +63,12 @@ class EnrolledGrid(GridWrapper):
         return self.clients[number - 1]
 
     def begin_round(self) -> None:
-        """Forget who failed before."""
-        self.failures = {}
+        """Forget who failed before; clients that are offline fail in this round, too."""
+        self.failures = {
+            number: OFFLINE
+            for number, client in enumerate(self.clients, 1)
+            if not client.node_id and not client.left_out
+        }
 
     def get_node_ids(self) -> Sequence[int]:
         """Return the numbers of the clients that are online and not excluded, in order."""
@@ -136,7 +141,11 @@ class EnrolledGrid(GridWrapper):
 
         Flower's own sleeps three seconds between two looks on a SuperLink; this does not.
         """
-        ids = list(self.push_messages(messages))
+        outgoing = iter(messages)
+        first = next(outgoing, None)
+        if first is None:  # nothing to ask, and nobody to trouble
+            return []
+        ids = list(self.push_messages(chain([first], outgoing)))
         waiting = {message_id: self._sent[message_id] for message_id in ids}
         limit = self.timeout if timeout is None else timeout
         replies: list[Message] = []

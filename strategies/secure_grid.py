@@ -25,6 +25,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 
 from trellis.privacy.secagg.client import COUNT
+from trellis.privacy.secagg.errors import TooFewClients
+from trellis.privacy.secagg.graph import FEWEST
 
 from .core.declared import Client
 from .core.enrolment import StudyError
@@ -76,6 +78,7 @@ class SecureGrid(GridWrapper):
                 "run a strategy on it that sends all nodes the same and needs nothing but a sum"
             )
         nodes = [message.metadata.dst_node_id for message in asked]
+        self._check_number(len(nodes), asked[0].metadata.group_id)
         clients = self._clients(nodes)
         places = {self._numbers[node]: message for node, message in zip(nodes, asked, strict=True)}
         label = asked[0].metadata.group_id
@@ -90,7 +93,18 @@ class SecureGrid(GridWrapper):
         if isinstance(self.grid, EnrolledGrid):
             of = {place: node for node, place in self._numbers.items()}
             self.grid.failures |= {of[place]: text for place, text in found.failures.items()}
+            for place in found.survivors:  # in the sum, even if they did not help to open it
+                self.grid.failures.pop(of[place], None)
         return [Message(_content(found, asked[0]), reply_to=asked[0])]
+
+    def _check_number(self, asked: int, server_round: str) -> None:
+        """Refuse a sum of too few; name the clients that are offline."""
+        if asked >= FEWEST or not isinstance(self.grid, EnrolledGrid):
+            return
+        gone = sorted(self.grid.failures.items())
+        text = TooFewClients.left(asked, asked + len(gone), "are there", FEWEST)
+        names = " | ".join(f"{self.grid.client(number).name}: {why}" for number, why in gone)
+        raise StudyError(f"round {server_round}: {text}. {names}")
 
     def _clients(self, nodes: Iterable[int]) -> list[Client]:
         """Return every node that was ever asked, in the order of its first message."""

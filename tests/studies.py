@@ -25,7 +25,8 @@ def told(name: str) -> dict[str, Any]:
     """Return what studies tell under a name, by study."""
     found = {}
     for study, package in apps.STUDIES.items():
-        module = f"tests.{package}.small"
-        if package.startswith("apps.") and find_spec(f"tests.{package}") and find_spec(module):
-            found[study] = getattr(import_module(module), name)
+        ours = package.startswith("trellis.apps.")
+        tests = f"tests.{package.removeprefix('trellis.')}"
+        if ours and find_spec(tests) and find_spec(f"{tests}.small"):
+            found[study] = getattr(import_module(f"{tests}.small"), name)
     return found

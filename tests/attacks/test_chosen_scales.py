@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from tests.apps.device_logs import reasons
 from trellis import apps
@@ -19,10 +19,13 @@ from trellis.apps.cluster_admm import client_app as cluster_admm
 from trellis.apps.common.own_data import units
 from trellis.apps.common.runner import make_run_config
 from trellis.apps.common.settings import config_class
+from trellis.apps.consensus_graph import client_app as consensus_graph
 from trellis.apps.consensus_graph.private import pooled
+from trellis.apps.consensus_graph.private.device import score_terms
 from trellis.apps.server_graph import client_app as server_graph
 from trellis.apps.server_graph.private import Terms, digest
 from trellis.privacy.accounting.budget import DeviceLedger
+from trellis.privacy.device import log
 from trellis.sim.grid import LocalGrid
 from trellis.strategies.core import wire
 from trellis.strategies.core.enrolment import enrol
@@ -58,14 +61,26 @@ ODD = {
 }
 
 
-# --- one statistic of each client ----------------------------------------------------------------
+# --- one noisy sum of all clients' statistics ----------------------------------------------------
+
+
+def _graph_terms(node: dict[str, Any], settings: dict[str, Any], kind: str = "train") -> Any:
+    """Return what a device adds to a sum of consensus-graph: of statistics, or of scores."""
+    config = make_run_config("consensus-graph", {"privacy": "sound", "clients": 3, **settings})
+    content = RecordDict({"config": ConfigRecord({"server-round": 1})})
+    public = {"consensus": np.full(6, 0.3), "noise": np.array([0.1])}
+    content["arrays"] = wire.record(public)
+    answer = consensus_graph.summands if kind == "train" else score_terms
+    with LocalGrid(apps.client_app, [node], config):
+        message = Message(content, 1, f"{kind}.secagg_masked")
+        return answer(message, Context(next(_run), 1, node, RecordDict(), config))
 
 
 def test_scales_that_move_only_some_records_do_not_tell_whether_these_are_there(tmp_path):
     """An offset of 1e-18 moves no number above 0.01, and one of 0.001: is there one?
 
-    The same release has the same noise, so that it counts once. Were it the same where the mapped
-    records are the same, two runs with scales that differ a hair would tell, for nothing.
+    Were the noise the same where the mapped records are the same, two runs with scales that differ
+    a hair would tell, for nothing. It is fresh in every sum, and every sum is counted.
     """
     rng = np.random.default_rng(0)
     plain = ",".join(f"v{k}:0:1" for k in range(1, 5))
@@ -76,34 +91,61 @@ def test_scales_that_move_only_some_records_do_not_tell_whether_these_are_there(
         node = table_device(tmp_path, X, name)
         told = []
         for scales in (plain, plain.replace("v1:0:1", "v1:1e-18:1"), plain):
-            chosen = {"privacy": "sound", "release": "each", "clip": 1.0, "clients": 1}
-            chosen |= {"standardise": "public", "scales": scales}
-            config = make_run_config("consensus-graph", chosen)
-            _, reply = ask(config, node, ("query.enrol", {}, {}), ("train", {}, {"round": 1}))
-            told.append(wire.arrays(reply.content["arrays"])["statistic"])
+            chosen = {"clip": 1.0, "standardise": "public", "scales": scales}
+            mine = _graph_terms(node, chosen)
+            size = sum(array.size for array in mine.arrays.values())
+            with log.working_on(log.Occasion(f"run {len(told)}", "consensus-graph", "train", "")):
+                told.append(mine.noise(lambda *_, **__: 1, 20, size)[0])
         same.append([np.array_equal(told[0], other) for other in told[1:]])
         spent.append(len(DeviceLedger(Path(node["state-path"])).events()))
-    assert same == [[False, True]] * 2
-    assert spent == [2, 2]
+    assert same == [[False, False]] * 2
+    assert spent == [3, 3]
 
 
 @pytest.mark.parametrize("scale", ["5e-324", "1e-308", "1", "1.7e308"])
 @pytest.mark.parametrize("offset", ["-1.7e308", "1e-320", "1.7e308"])
 def test_scales_beyond_floats_make_no_record_refuse(offset, scale, tmp_path):
     scales = ",".join(f"v{k}:{offset}:{scale}" for k in range(1, 5))
-    chosen = {"privacy": "sound", "release": "each", "epsilon": 0.5, "clients": 1}
-    config = make_run_config(
-        "consensus-graph", {**chosen, "standardise": "public", "scales": scales}
-    )
+    chosen = {"held-out": 0.3, "standardise": "public", "scales": scales}
+    config = make_run_config("consensus-graph", {"privacy": "sound", "clients": 3, **chosen})
     X = np.random.default_rng(1).standard_normal((12, 4))
-    seen = []
-    for name, last in (("a", X[0]), ("b", [1.7e308, -1.7e308, 0.0, 1e-320])):
+    seen, terms = [], []
+    for name, last in (("a", X[0].copy()), ("b", [1.7e308, -1.7e308, 0.0, 1e-320])):
         X[-1] = last
-        node = table_device(tmp_path / name, X)
-        answers = ask(config, node, ("query.enrol", {}, {}), ("train", {}, {"round": 1}))
-        seen.append([observable(answer) for answer in answers])
+        node = with_secret(table_device(tmp_path / name, X))
+        seen.append([observable(answer) for answer in ask(config, node, ("query.enrol", {}, {}))])
+        terms.append([_graph_terms(node, chosen, kind) for kind in ("train", "evaluate")])
     assert seen[0] == seen[1]
     assert "error" not in seen[0]
+    for one, other in zip(*terms, strict=True):
+        found = [np.concatenate([np.ravel(v) for v in t.arrays.values()]) for t in (one, other)]
+        assert np.all(np.isfinite(found))
+        assert np.linalg.norm(found[0] - found[1]) <= one.noise.__self__.sensitivity * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+@pytest.mark.parametrize("place", range(12))
+def test_one_record_moves_the_sum_of_graphs_by_no_more_than_is_counted(place, clip, tmp_path):
+    rng = np.random.default_rng(place)
+    for trial, odd in enumerate(ODD.values()):
+        X = rng.normal(size=(12, 4)) * 10.0 ** rng.uniform(-70, 70)
+        other = X.copy()
+        other[place] = [*odd, -X[place, 3]]
+        pairs = zip(X[place], 10.0 ** rng.uniform(-75, 75, 4), strict=True)
+        scales = ",".join(f"v{k}:{o!r}:{s!r}" for k, (o, s) in enumerate(_floats(pairs), 1))
+        chosen = {"clip": clip, "held-out": 0.4, "standardise": "public", "scales": scales}
+        for kind in ("train", "evaluate"):
+            found = []
+            for name, values in (("a", X), ("b", other)):
+                node = with_secret(table_device(tmp_path / f"{trial}{name}", values))
+                mine = _graph_terms(node, chosen, kind)
+                found.append(np.concatenate([np.ravel(v) for v in mine.arrays.values()]))
+            limit = mine.noise.__self__.sensitivity * (1.0 + 1e-12)
+            assert np.linalg.norm(found[0] - found[1]) <= limit, kind
+
+
+def _floats(pairs: Any) -> list[tuple[float, float]]:
+    return [(float(offset), float(scale)) for offset, scale in pairs]
 
 
 def scales_onto_a_constant(record: np.ndarray, seed: int) -> str:
@@ -143,24 +185,9 @@ def test_scales_that_make_a_guessed_record_constant_do_not_carry_it_past_the_cli
     found = []
     for number, values in enumerate(neighbours()):
         node = with_secret(table_device(tmp_path / str(number), values))
-        found.append(summands_of(node, settings, asked_for("statistic"))["shape"])
+        found.append(summands_of(node, settings, asked_for()).arrays["shape"])
     assert np.all(np.isfinite(found))
     assert np.linalg.norm(found[0] - found[1]) <= pooled.sensitivity(clip) * (1.0 + 1e-9)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_nor_does_the_release_of_one_client_show_it(seed, tmp_path):
-    settings = {"privacy": "sound", "release": "each", "epsilon": 8.0, "clients": 1}
-    settings |= {"standardise": "public", "scales": scales_onto_a_constant(RECORD, seed)}
-    config = make_run_config("consensus-graph", settings)
-    told = []
-    for number, values in enumerate(neighbours()):
-        node = table_device(tmp_path / str(number), values)
-        _, reply = ask(config, node, ("query.enrol", {}, {}), ("train", {}, {"round": 1}))
-        told.append(wire.arrays(reply.content["arrays"])["statistic"])
-    (event,) = DeviceLedger(Path(node["state-path"])).events()
-    noise = 2.0 * event.sigma * (np.sqrt(told[0].size) + 6.0)  # of two releases, nearly always
-    assert np.linalg.norm(told[0] - told[1]) <= event.sensitivity + noise
 
 
 # --- every model with noise of its own -----------------------------------------------------------
@@ -224,8 +251,6 @@ def _asked(study: str, config: Any, w: np.ndarray, width: float) -> list[tuple[s
 
 def _terms(folder: Path, study: str, config: Any, records: Any, scaling: Any, w: Any, width: float):
     """Return what a device would add to every sum before noise, and the sensitivity it counts."""
-    from flwr.app import Context
-
     node = with_secret(device(folder, *records))
     run_config = {"study": study, "seed": 1, "out": "", **config.run_config()}
     context = Context(next(_run), 1, node, RecordDict(), run_config)

@@ -139,16 +139,19 @@ def test_a_result_before_anything_was_learned_tells_nothing(node):
         assert dict(record) == dict(first.content[0][key])
 
 
-PRIVATE = {"clients": 3, "held-out": 0.3, "privacy": "sound", "release": "each"}
+PRIVATE = {"clients": 3, "held-out": 0.3, "privacy": "sound"}
+PUBLIC = {**GOOD, "noise": np.array([0.1])}
 
 
+@pytest.mark.parametrize("method", ["fedgl", "igl", "fedavg"])
 @pytest.mark.parametrize("kind", ["query.personal", "evaluate"])
-def test_scores_stay_on_the_device_and_places_are_not_the_server_s_to_choose(node, kind):
+def test_scores_stay_on_the_device_and_places_are_not_the_server_s_to_choose(node, kind, method):
+    settings = {**PRIVATE, "method": method}
     for seed_of_the_server in (1, 2):
-        config = make_run_config("consensus-graph", PRIVATE, seed=seed_of_the_server)
+        config = make_run_config("consensus-graph", settings, seed=seed_of_the_server)
         with LocalGrid(apps.client_app, [node], config) as grid:
             (node_id,) = grid.get_node_ids()
-            told = exchange(grid, {0: Message(arrays(**GOOD), node_id, kind)}, 30.0)
+            told = exchange(grid, {0: Message(arrays(**PUBLIC), node_id, kind)}, 30.0)
         assert {key: dict(record) for key, record in told.content[0].items()} == SILENCE
     first, second = kept_results(Path(node["state-path"]))
     assert first.about["scores"] == second.about["scores"]  # whatever the run's seed
@@ -159,11 +162,11 @@ def test_scores_stay_on_the_device_and_places_are_not_the_server_s_to_choose(nod
 def test_scores_are_told_without_privacy_only(node, privacy, tells):
     settings = {**PRIVATE, "privacy": privacy}
     if privacy != "sound":
-        settings |= {"release": "auto", "local-steps": 3}
+        settings |= {"local-steps": 3}
     config = make_run_config("consensus-graph", settings)
     with LocalGrid(apps.client_app, [node], config) as grid:
         (node_id,) = grid.get_node_ids()
-        told = exchange(grid, {0: Message(arrays(**GOOD), node_id, "evaluate")}, 30.0)
+        told = exchange(grid, {0: Message(arrays(**PUBLIC), node_id, "evaluate")}, 30.0)
     assert not told.failures
     assert ("scores" in told.content[0]) is tells
     assert kept_results(Path(node["state-path"]))[0].about["scores"]["count"] == 9

@@ -28,7 +28,8 @@ SAYS += "<'device error {}; its owner finds the details "
 SAYS += "in the device's log'>"
 
 
-EACH = {"privacy": "sound", "release": "each", "epsilon": 50.0, "clip": 5.0}
+# A release that a device makes, and enters in its ledger, at enrolment already.
+EACH = ("joint-precision", {"privacy": "sound", "release": "each", "epsilon": 50.0})
 
 
 def run_config(study, settings, seed=1):
@@ -36,13 +37,14 @@ def run_config(study, settings, seed=1):
     return {"study": study, "seed": seed, "out": "", **config.run_config()}
 
 
-def send(node, config, kind="query.enrol", arrays=None, **order):
+def send(node, config, kind="query.enrol", arrays=None, **told):
     """Return what the server gets for one message, in a run of its own."""
     content = RecordDict()
     if arrays is not None:
         content["arrays"] = wire.record(arrays)
-    if order:
-        content["order"] = ConfigRecord(order)
+    if told:
+        record = "config" if config["study"] == "consensus-graph" else "order"
+        content[record] = ConfigRecord({key.replace("_", "-"): v for key, v in told.items()})
     with LocalGrid(apps.client_app, [node], config) as grid:
         (address,) = grid.get_node_ids()
         (reply,) = grid.send_and_receive([Message(content, address, kind)])
@@ -82,9 +84,15 @@ def no_data_is_read(monkeypatch):
         raise AssertionError("the data was read")
 
     monkeypatch.setattr(np, "load", read)
-    for study in ("consensus_graph", "joint_precision", "server_graph", "cluster_admm"):
-        module = importlib.import_module(f"trellis.apps.{study}.client_app")
-        monkeypatch.setattr(module, "client_table", read)
+    for module in (
+        "consensus_graph.client_app",
+        "consensus_graph.local",
+        "joint_precision.client_app",
+        "server_graph.client_app",
+        "cluster_admm.client_app",
+    ):
+        found = importlib.import_module(f"trellis.apps.{module}")
+        monkeypatch.setattr(found, "client_table", read)
 
 
 # --- the text of an exception --------------------------------------------------------------------
@@ -319,13 +327,14 @@ _SOON = 60.0  # seconds, on the busiest machine; what is refused here would take
 def test_work_without_end_is_refused_on_every_device(key, owner, device):
     node = device(X=np.random.default_rng(0).standard_normal((100, 5)))
     del node["max-epsilon"]
-    settings = {"privacy": "sound", "epsilon": 0.5, key: 10**12}
+    # What a server sends need not be settings that a run can have.
+    config = run_config("consensus-graph", {"privacy": "sound", "epsilon": 0.5})
+    config |= {f"consensus-graph.{key}": 10**12}
     began = time.monotonic()
     weights = np.full(10, 0.25)
-    config = run_config("consensus-graph", settings)
     assert "E4" in send({**node, **owner}, config).content["client"]["refused"]
     sent = {"consensus": weights, "own": weights}
-    reply = send({**node, **owner}, config, "train", sent, round=1, pull=1.0)
+    reply = send({**node, **owner}, config, "train", sent, server_round=1, pull=1.0)
     assert reply.error.reason == SAYS.format("E4")
     assert time.monotonic() - began < _SOON
 
@@ -342,13 +351,13 @@ def test_settings_are_bounded_before_they_are_parsed(study, many, device):
 
 def test_a_message_that_takes_too_long_is_ended(device, monkeypatch):
     node = device(X=np.random.default_rng(0).standard_normal((100, 5)))
-    node |= {"max-epsilon": 1.0, "most-seconds": 0.2, "most-steps": 10**12}
-    settings = {"privacy": "sound", "epsilon": 0.5, "local-steps": 10**9}
+    del node["max-epsilon"]
+    node |= {"most-seconds": 0.2, "most-steps": 10**12}
     weights = np.full(10, 0.25)
     began = time.monotonic()
     sent = {"consensus": weights, "own": weights}
-    config = run_config("consensus-graph", settings)
-    reply = send(node, config, "train", sent, round=1, pull=1.0)
+    config = run_config("consensus-graph", {"local-steps": 10**9})
+    reply = send(node, config, "train", sent, server_round=1, pull=1.0)
     assert reply.error.reason == SAYS.format("E3")
     assert time.monotonic() - began < _SOON
 
@@ -356,7 +365,7 @@ def test_a_message_that_takes_too_long_is_ended(device, monkeypatch):
 def test_a_message_that_is_too_large_is_not_looked_at(device):
     node = {**device(X=np.eye(5)), "most-megabytes": 0.001}
     config = run_config("consensus-graph", {"privacy": "sound"})
-    reply = send(node, config, "train", {"consensus": np.zeros(200)}, round=1, pull=1.0)
+    reply = send(node, config, "train", {"consensus": np.zeros(200)}, server_round=1, pull=1.0)
     assert reply.error.reason == SAYS.format("E4")
 
 
@@ -372,7 +381,7 @@ def test_what_runs_in_the_process_makes_no_device_a_simulation(
     node = device(X=np.random.default_rng(0).standard_normal((100, 5)))
     node["policy"] = str(tmp_path / "none.toml")
     mine = {"partition-id": 0, "num-partitions": 1, owned: node[owned], **said}
-    config = run_config("consensus-graph", EACH)
+    config = run_config(*EACH)
     reply = send(mine, config | {"data": str(tmp_path)})
     if owned == "data-path" and not said:  # no budget was set; its ledger has what is released
         assert len(json.loads((tmp_path / ".data-trellis" / "ledger.json").read_text())) == 2
@@ -382,7 +391,7 @@ def test_what_runs_in_the_process_makes_no_device_a_simulation(
 
 def test_an_owner_with_a_budget_is_never_simulated(device, tmp_path):
     node = {**device(X=np.random.default_rng(0).standard_normal((100, 5))), "simulation": True}
-    config = run_config("consensus-graph", EACH)
+    config = run_config(*EACH)
     assert "E4" in send({**node, "partition-id": 0}, config).content["client"]["refused"]
     assert json.loads((tmp_path / "state" / "ledger.json").read_text())["entries"] == {}
 

@@ -89,13 +89,20 @@ def words(answer: Message) -> dict[str, Any]:
     return {name: dict(record) for name, record in answer.content.items()}
 
 
-@pytest.mark.parametrize(
-    ("release", "personal"), [("sum", "device"), ("sum", "server"), ("each", "auto")]
-)
-@pytest.mark.parametrize("study", STUDIES)
-def test_under_sound_no_score_is_told_whatever_model_is_sent(study, release, personal, tmp_path):
-    settings = {"privacy": "sound", "release": release, "personal": personal}
-    if (study, release) == ("server-graph", "each"):
+# All that a run under sound can be: noisy sums or releases of single clients, and where results
+# of a client's own are made.
+SOUND = [("consensus-graph", {"method": method}) for method in ("fedgl", "igl", "fedavg")]
+SOUND += [
+    (study, {"release": release, "personal": personal})
+    for study in ("joint-precision", "server-graph", "cluster-admm")
+    for release, personal in (("sum", "device"), ("sum", "server"), ("each", "auto"))
+]
+
+
+@pytest.mark.parametrize(("study", "chosen"), SOUND, ids=str)
+def test_under_sound_no_score_is_told_whatever_model_is_sent(study, chosen, tmp_path):
+    settings = {"privacy": "sound", **chosen}
+    if (study, chosen.get("release")) == ("server-graph", "each"):
         settings |= {"method": "hybrid", "clip": 0.1}
     for name, record in (("one", None), ("other", ([1e300, np.nan, 0.0, -1.0], -1.0))):
         answers = told(study, device(tmp_path / name, record), 1.0, 1e30, np.nan, -1.0, **settings)

@@ -25,7 +25,7 @@ EVENT = PrivacyEvent("e1", "x", 0, 1.0, 1e-5, gaussian_sigma(1.0, 1e-5, 1.0), 1.
 # Every study in a mode that keeps a ledger.
 STUDIES = [
     ("consensus-graph", {"privacy": "sound"}),
-    ("consensus-graph", {"privacy": "sound", "release": "each"}),
+    ("consensus-graph", {"privacy": "sound", "method": "fedavg"}),
     ("consensus-graph", {"privacy": "paper", "local-steps": 2}),
     ("joint-precision", {"privacy": "sound"}),
     ("server-graph", {"privacy": "sound", "servers": 1}),

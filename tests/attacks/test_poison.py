@@ -34,10 +34,10 @@ STUDIES = {
         {**SERVERS, "rounds": 12, "secure-aggregation": "off"},
         "centroid",
     ),
-    "fedgl": ("consensus-graph", {**PLAIN, "clients": 30, "rounds": 8, "nodes": 8}, "consensus"),
+    "fedgl": ("consensus-graph", {"clients": 30, "rounds": 8, "nodes": 8}, "consensus"),
     "fedavg": (
         "consensus-graph",
-        {**PLAIN, "clients": 30, "rounds": 8, "nodes": 8, "method": "fedavg"},
+        {"clients": 30, "rounds": 8, "nodes": 8, "method": "fedavg"},
         "consensus",
     ),
     "joint-precision": (

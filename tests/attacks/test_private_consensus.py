@@ -17,7 +17,9 @@ from trellis import apps
 from trellis.apps.common.runner import make_run_config
 from trellis.apps.consensus_graph import client_app as study
 from trellis.apps.consensus_graph.private import pooled, score
+from trellis.apps.consensus_graph.private.device import score_terms
 from trellis.privacy.accounting.budget import DeviceLedger, PrivacyRefused
+from trellis.privacy.secagg.client import Summands
 from trellis.sim.grid import LocalGrid
 from trellis.strategies.core import wire
 
@@ -34,20 +36,22 @@ SENT = {
 }
 
 
-def asked_for(which: str, consensus=None) -> RecordDict:
-    content = RecordDict({"order": ConfigRecord({"round": 1, "sum": which})})
+def asked_for(consensus=None) -> RecordDict:
+    content = RecordDict({"config": ConfigRecord({"server-round": 1})})
     if consensus is not None:
         arrays = {"consensus": consensus, "noise": np.array([0.1])}
         content["arrays"] = wire.record(arrays)
     return content
 
 
-def summands_of(node, settings, content) -> dict[str, np.ndarray]:
+def summands_of(node, settings, content, kind="train") -> Summands:
+    """Return what a device adds to the sum of statistics, or to that of scores (``evaluate``)."""
     run_config = make_run_config("consensus-graph", settings)
+    answer = study.summands if kind == "train" else score_terms
     with LocalGrid(apps.client_app, [node], run_config):
-        message = Message(content, 1, "train.secagg_masked")
+        message = Message(content, 1, f"{kind}.secagg_masked")
         context = Context(7, 1, node, RecordDict(), run_config)
-        return dict(study.summands(message, context).arrays)
+        return answer(message, context)
 
 
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[case[0] for case in CASES])
@@ -69,12 +73,51 @@ def test_one_record_moves_the_sum_by_no_more_than_the_noise_is_for(case, clip, t
     found = []
     for number, values in enumerate(CASES[case][1:]):
         node = with_secret(device(tmp_path / str(number), values))
-        arrays = summands_of(node, {**SOUND, "clip": clip}, asked_for("statistic"))
+        arrays = summands_of(node, {**SOUND, "clip": clip}, asked_for()).arrays
         found.append(np.concatenate(list(arrays.values())))
     assert np.all(np.isfinite(found))
     moved = np.linalg.norm(found[0] - found[1])
     # A line of csv that is one record may be read as another, or as none.
     assert moved <= pooled.sensitivity(clip) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {"epsilon": 1e-300},
+        {"epsilon": 1e300},
+        {"delta": 1e-299},
+        {"delta": 1.0 - 1e-12, "epsilon": 1e-9},
+        {"clip": 1e-100},
+        {"clip": 1e100},
+    ],
+    ids=str,
+)
+def test_no_scale_a_server_picks_makes_one_record_show(extreme, tmp_path):
+    """Neither in whether a device enrols nor in whether it adds to the sum, nor in what it counts.
+
+    What it counts is noise in whole numbers, without the gaps of floating point.
+    """
+    settings = {**SOUND, "epsilon": 0.5, **extreme}
+    seen = []
+    for number, odd in enumerate((0.0, 1e300, 1e-82)):
+        values = np.random.default_rng(2).standard_normal((20, 4))
+        values[0, 0] = odd
+        node = with_secret(device(tmp_path / str(number), values))
+        run_config = make_run_config("consensus-graph", settings)
+        (answer,) = ask(run_config, node, ("query.enrol", {}, {}))
+        try:
+            mine = summands_of(node, settings, asked_for())
+            size = sum(array.size for array in mine.arrays.values())
+            drawn, _, _ = mine.noise(lambda *_, **__: 1, pooled.FRACTION_BITS, size)
+            kind = drawn.dtype.kind
+        except (PrivacyRefused, ValueError) as refusal:
+            kind = str(refusal)
+        events = DeviceLedger(tmp_path / str(number) / "s-a").events()
+        assert {event.mechanism for event in events} <= {"summed-gaussian"}
+        seen.append([observable(answer), kind, [event.sigma for event in events]])
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[0][1] == "i" or not seen[0][2]
 
 
 @pytest.mark.parametrize("sent", list(SENT)[:4])
@@ -83,7 +126,8 @@ def test_one_record_moves_the_score_by_one_at_most(case, sent, tmp_path):
     found = []
     for number, values in enumerate(CASES[case][1:]):
         node = with_secret(device(tmp_path / str(number), values))
-        found.append(summands_of(node, SOUND, asked_for("score", SENT[sent]))["scores"])
+        asked = asked_for(SENT[sent])
+        found.append(summands_of(node, SOUND, asked, "evaluate").arrays["scores"])
     assert np.linalg.norm(found[0] - found[1]) <= score.SENSITIVITY
 
 
@@ -92,26 +136,30 @@ def test_what_is_no_consensus_is_refused_whatever_the_data(sent, tmp_path):
     for number, (_, values, _) in enumerate(CASES[:4]):
         node = device(tmp_path / str(number), values)
         with pytest.raises(ValueError, match=r"consensus|noise"):
-            summands_of(node, SOUND, asked_for("score", SENT[sent]))
+            summands_of(node, SOUND, asked_for(SENT[sent]), "evaluate")
 
 
 def test_a_score_that_was_not_declared_is_refused(tmp_path):
     node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
-    with pytest.raises(ValueError, match="declares no held-out score"):
-        summands_of(node, {**SOUND, "held-out": 0.0}, asked_for("score", SENT["a graph"]))
+    asked = asked_for(SENT["a graph"])
+    for settings in ({"held-out": 0.0}, {"method": "igl", "epsilon": 1.0}, {"privacy": "none"}):
+        with pytest.raises(ValueError, match="declares no held-out score"):
+            summands_of(node, {**SOUND, **settings}, asked, "evaluate")
 
 
-@pytest.mark.parametrize("settings", [{}, {"method": "igl", "held-out": 0.0}])
-def test_nothing_is_said_in_the_clear(settings, tmp_path):
+@pytest.mark.parametrize("kind", ["train", "train.statistic"])
+@pytest.mark.parametrize("settings", [{}, {"method": "fedavg"}, {"method": "igl"}])
+def test_nothing_is_said_in_the_clear(settings, kind, tmp_path):
     node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
     run_config = make_run_config("consensus-graph", {**SOUND, **settings})
     graph = SENT["a graph"]
-    order = {"round": 1, "pull": 1.0, "sum": "statistic", "statistic": True}
-    asked = ("train", {"consensus": graph, "own": graph, "slope": graph}, order)
+    config = {"server-round": 1, "pull": 1.0, "statistic": True}
+    asked = (kind, {"consensus": graph, "own": graph, "slope": graph}, config)
     (answer,) = ask(run_config, node, asked)
     assert answer.has_error()
     assert not DeviceLedger(tmp_path / "s-a").events()
-    assert "in the clear" in reasons(tmp_path / "s-a")[-1]
+    said = "in the clear" if kind == "train" else "sends no statistic"
+    assert said in reasons(tmp_path / "s-a")[-1]
 
 
 def test_a_second_sum_of_the_same_run_is_refused(tmp_path):
@@ -120,7 +168,7 @@ def test_a_second_sum_of_the_same_run_is_refused(tmp_path):
     context = Context(7, 1, node, RecordDict(), run_config)
     with LocalGrid(apps.client_app, [node], run_config):
         for turn in (1, 2):
-            message = Message(asked_for("statistic"), 1, "train.secagg_masked")
+            message = Message(asked_for(), 1, "train.secagg_masked")
             mine = study.summands(message, context)
             assert mine.noise is not None
             size = sum(array.size for array in mine.arrays.values())
@@ -138,5 +186,5 @@ def test_a_second_sum_of_the_same_run_is_refused(tmp_path):
 def test_a_run_without_rounds_cannot_be_made_to_release_a_statistic(tmp_path):
     node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
     settings = {**SOUND, "method": "igl", "held-out": 0.0}
-    with pytest.raises(ValueError, match="nothing is summed"):
-        summands_of(node, settings, asked_for("statistic"))
+    with pytest.raises(ValueError, match="asks for no secure sums"):
+        summands_of(node, settings, asked_for())

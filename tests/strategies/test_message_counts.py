@@ -25,11 +25,7 @@ SUM = {"privacy": "sound", "clients": 4}
 
 # study, settings, what makes it as it was, messages now, messages as it was
 TABLE = [
-    ("consensus-graph", GRAPH, BY_ROUNDS, 4, 19),
-    ("consensus-graph", {**GRAPH, "one-exchange": "on"}, BY_ROUNDS, 1, 19),
-    ("consensus-graph", {**GRAPH, "method": "fedavg"}, PLAIN, 1, 4),
-    ("consensus-graph", {**GRAPH, "method": "igl"}, PLAIN, 1, 2),
-    ("consensus-graph", {**GRAPH, **EACH}, BY_ROUNDS, 1, 16),
+    ("consensus-graph", {**GRAPH, "method": "one-shot"}, {"method": "fedgl"}, 2, 19),
     ("joint-precision", PRECISION, BY_ROUNDS, 3, 11),
     ("joint-precision", {**PRECISION, "method": "fused"}, BY_ROUNDS, 2, 11),
     ("joint-precision", {**PRECISION, "method": "glasso"}, PLAIN, 1, 2),

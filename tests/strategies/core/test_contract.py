@@ -15,19 +15,21 @@ from trellis.strategies.core.base import StudyStrategy
 from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
 
 # (study, settings): small, all rounds run, every method.
+_GRAPH = {"nodes": 6, "clients": 3, "signals": "20"}
 STRATEGIES = [
-    ("consensus-graph", {"nodes": 6, "clients": 3, "signals": "20", "method": method, **steps})
+    ("consensus-graph", {**_GRAPH, "method": method, **steps})
     for method in ("fedgl", "igl", "fedavg")
-    for steps in ({}, {"local-steps": 4})
+    for steps in ({}, {"local-steps": 4}, {"sample": 2})
 ] + [
-    (
-        "consensus-graph",
-        {"nodes": 6, "clients": 3, "signals": "20", "privacy": "paper", "local-steps": 4},
-    ),
-    (
-        "consensus-graph",
-        {"nodes": 6, "clients": 3, "signals": "20", "privacy": "sound", "sample": 2},
-    ),
+    ("consensus-graph", {**_GRAPH, **more})
+    for more in (
+        {"method": "one-shot"},
+        {"method": "fedavg", "secure-aggregation": True},
+        {"privacy": "paper", "local-steps": 4},
+        {"privacy": "sound"},
+        {"privacy": "sound", "method": "fedavg", "held-out": 0.3},
+        {"privacy": "sound", "method": "igl"},
+    )
 ]
 STRATEGIES += [
     ("joint-precision", {"variables": 6, "blocks": 2, "samples": "40", "clients": 3, **more})
@@ -82,12 +84,8 @@ _CLIP, _MEDIAN = {"norm-bound": 0.1, "robust": "clip"}, {"robust": "median"}
 STRATEGIES += [
     (study, {**small, **more})
     for study, small, rules in (
-        ("consensus-graph", {"nodes": 6, "clients": 3, "signals": "20"}, (_CLIP, _MEDIAN)),
-        (
-            "consensus-graph",
-            {"nodes": 6, "clients": 3, "signals": "20", "method": "fedavg"},
-            (_CLIP, _MEDIAN),
-        ),
+        ("consensus-graph", _GRAPH, (_CLIP, _MEDIAN)),
+        ("consensus-graph", {**_GRAPH, "method": "fedavg"}, (_CLIP, _MEDIAN)),
         (
             "joint-precision",
             {"variables": 6, "blocks": 2, "samples": "40", "clients": 3, "wire": "float32"},

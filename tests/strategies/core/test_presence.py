@@ -33,7 +33,7 @@ def told(caplog, text):
 def test_a_device_that_is_killed_and_restarted_takes_part_again(new_id, tmp_path, caplog):
     caplog.set_level("INFO")
     devices = files(tmp_path / "data", 3)
-    plain = {"tolerance": 1e-12, "rho": 0.1, "acceleration": "off"}
+    plain = {"tolerance": 1e-12, "rho": 0.1}
     fault = {1: Away(first=GONE, until=BACK, new_id=new_id)}
     result = run(devices, tmp_path / "out", rounds=60, faults=fault, **plain)
     assert result.status == "completed"
