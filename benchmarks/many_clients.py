@@ -39,7 +39,7 @@ FLOWER_SIZES = (10, 50, 150, 500)
 _LINEAR = "a linear model"
 _SETTINGS: dict[str, dict[str, Any]] = {
     "cluster-admm": {},
-    "consensus-graph": {"acceleration": "off", "tolerance": 0.0},
+    "consensus-graph": {"tolerance": 0.0},
     "server-graph": {
         "method": "fedavg",
         "loss": "least-squares",

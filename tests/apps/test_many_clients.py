@@ -16,7 +16,7 @@ from trellis.strategies.core.enrolment import Client, _name_apart
 
 SETTINGS = {
     "cluster-admm": {"rounds": 3},
-    "consensus-graph": {"rounds": 2, "acceleration": "off", "tolerance": 0.0},
+    "consensus-graph": {"rounds": 2, "tolerance": 0.0},
     "server-graph": {"rounds": 3, "method": "fedavg", "secure-aggregation": "off"},
 }
 # Bytes a client at most, beside those of its data: of cluster-admm twice 5.5 samples of 61 numbers.
@@ -68,7 +68,7 @@ def test_what_all_synthetic_clients_come_from_is_made_once(monkeypatch):
     graph_data._shared_graphs.cache_clear()
     run("cluster-admm", {"rounds": 1, "clients": 30})
     assert made.count("_clusters") == 1
-    run("consensus-graph", {"rounds": 1, "clients": 10, "acceleration": "off"})
+    run("consensus-graph", {"rounds": 1, "clients": 10})
     assert made.count("edge_vector") == 1
 
 

@@ -11,7 +11,7 @@ from .site import Site, until, write_table
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1800)]
 STUDY = "consensus-graph"
-LONG = {"rounds": 1000, "tolerance": 0, "acceleration": "off"}
+LONG = {"rounds": 1000, "tolerance": 0}
 
 
 def test_files_that_cannot_be_used_are_named_by_device_and_left_out(four: Site):
@@ -112,7 +112,7 @@ def test_devices_that_are_away_come_late_die_and_come_back(four: Site, tables, t
     # Nothing wrong was learned: it goes on to where a run without any fault goes.
     again = four.submit(STUDY, "presence", resume=True, tolerance=1e-5, enrol_timeout=120)
     again.end()
-    settings = {"rounds": 1000, "tolerance": 1e-9, "acceleration": "off"}
+    settings = {"rounds": 1000, "tolerance": 1e-9}
     here = run_here(STUDY, settings, data=tables, out=tmp_path / "here")
     for name in ("weights", "consensus"):
         found, wanted = again.result.arrays[name], here.arrays[name]

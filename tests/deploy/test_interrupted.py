@@ -11,7 +11,7 @@ from .site import Site, until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1800)]
 STUDY = "consensus-graph"
-SETTINGS = {"rounds": 9, "tolerance": 0.0, "acceleration": "off"}
+SETTINGS = {"rounds": 9, "tolerance": 0.0}
 
 
 def test_killed_and_stopped_and_resumed_it_ends_with_the_same_bits(four: Site, tables, tmp_path):

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
 def test_a_restarted_device_is_enrolled_again_by_its_name(tmp_path, tables):
     with site(tmp_path, tables, "--clients", "2") as two:
         before = two.rehearsal.node_numbers()["hospital"]
-        settings = {"rounds": 1000, "tolerance": 0, "acceleration": "off"}
+        settings = {"rounds": 1000, "tolerance": 0}
         run = two.submit("consensus-graph", "run", **settings)
         run.in_round(2)
         two.kill(two.node("hospital"))

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
 @pytest.mark.usefixtures("one_superlink")
 def test_flowers_simulation_gives_the_same_bits(tmp_path):
-    settings = {"privacy": "sound", "epsilon": 50.0, "rounds": 6, "nodes": 30, "sample": 3}
+    settings = {"rounds": 6, "nodes": 30, "sample": 3}
     here = run(STUDY, settings, seed=11, out=tmp_path / "local")
     there = run(STUDY, settings, seed=11, out=tmp_path / "flower", engine="flower")
     assert (here.engine, there.engine) == ("local", "flower")

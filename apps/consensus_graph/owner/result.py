@@ -1,8 +1,8 @@
 """What a device of consensus-graph is left with, and how it scores on its own held-out signals.
 
-Made at home (``personal = "device"``): its own graph, from its raw signals and the consensus. Made
-by the server: its own graph and the consensus, as they ended. A device learns nothing of another
-client's graph beyond what the consensus tells.
+Made on the device (fedgl and igl with ``privacy = "sound"``): its own graph, from its raw signals
+and the consensus. Made by the server: its own graph and the consensus, as they ended. A device
+learns nothing of another client's graph beyond what the consensus tells.
 
 The score is the mean Gaussian log-likelihood of a signal with precision c L(w), with the one c that
 is best for the signals that were learned from (`personal.log_likelihood`), so that c owes nothing

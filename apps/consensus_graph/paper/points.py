@@ -129,8 +129,7 @@ def both_solvers(making: Making) -> dict[str, dict[str, Any]]:
     """
     printed = {name: making[name] for name in ("local-steps", "rounds", "step")}
     exact = {"rounds": making["exact-rounds"], "nodes": making["nodes"]}
-    off = {"tolerance": 0.0, "acceleration": "off"}
-    return {"": exact, AS_PRINTED: {**printed, **off, "nodes": making["nodes"]}}
+    return {"": exact, AS_PRINTED: {**printed, "tolerance": 0.0, "nodes": making["nodes"]}}
 
 
 def compared(

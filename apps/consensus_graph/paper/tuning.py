@@ -29,7 +29,6 @@ def tune(making: Making) -> list[Finding]:
         "tolerance": 1e-3,
         "rounds": making["rounds"],
         "nodes": making["nodes"],
-        "acceleration": "off",
     }
     jobs = [
         Job(

@@ -177,7 +177,7 @@ def test_an_assignment_where_it_has_no_place(tmp_path):
         ("local_step", "did you mean 'local_steps'?"),
         ("lamda", "did you mean 'lambda_'?"),
         ("enginee", "did you mean 'engine'?"),
-        ("qqqq", "known: acceleration, alpha,"),
+        ("qqqq", "known: alpha, beta,"),
     ],
 )
 def test_an_unknown_keyword_is_told_the_nearest(keyword, words):
