@@ -63,7 +63,7 @@ def sources(root: Path) -> Sources:
         ):
             found[here] = there
     for study, package in apps.STUDIES.items():
-        page = f"{package.replace('.', '/')}/README.md"
+        page = f"{package.removeprefix('trellis.').replace('.', '/')}/README.md"
         if (root / page).is_file():
             found[f"{STUDIES}/{study}.md"] = page
     docs = root / "docs"
