@@ -8,6 +8,7 @@ import pytest
 
 from trellis.strategies.core.base import StudyStrategy
 from trellis.strategies.core.checkpoint import Checkpoint
+from trellis.strategies.rounds import Rounds
 
 
 class Crash(RuntimeError):
@@ -17,15 +18,18 @@ class Crash(RuntimeError):
 @contextmanager
 def crashing_after(last: int):
     """Have a run that is made within end after round ``last``."""
-    whole = StudyStrategy._round
 
-    def made(self, grid, server_round):
-        whole(self, grid, server_round)
-        if server_round == last:
-            raise Crash
+    def ending(whole):
+        def made(self, grid, server_round, *more):
+            whole(self, grid, server_round, *more)
+            if server_round == last:
+                raise Crash
+
+        return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StudyStrategy, "_round", made)
+        for kind in (StudyStrategy, Rounds):
+            patch.setattr(kind, "_round", ending(kind._round))
         patch.setattr(Checkpoint, "due", lambda self: True)
         with pytest.raises(Crash):
             yield

@@ -21,6 +21,7 @@ from trellis.apps.common.files.metrics_file import MetricsFile
 from trellis.strategies.core.base import StudyStrategy
 from trellis.strategies.core.checkpoint import Checkpoint
 from trellis.strategies.core.history.file import RowFile
+from trellis.strategies.rounds import Rounds
 
 PLACES = (
     "rows half written",
@@ -60,7 +61,7 @@ def kill() -> None:
 def arm(killer: Killer) -> None:
     """Have the run come by its killer in all places."""
     replace, fsync, add = os.replace, os.fsync, RowFile.add
-    line, whole_round = MetricsFile.add, StudyStrategy._round
+    line = MetricsFile.add
 
     def replacing(source, target, **more):
         name = {"state.npz": "state"}.get(Path(target).name, Path(target).name)
@@ -88,12 +89,17 @@ def arm(killer: Killer) -> None:
             os.truncate(self.path, self.path.stat().st_size - 7)
             kill()
 
-    def counting(self, grid, server_round):
-        killer.kill_at("round")
-        whole_round(self, grid, server_round)
+    def counting(whole_round):
+        def counted(self, *arguments):
+            killer.kill_at("round")
+            whole_round(self, *arguments)
+
+        return counted
 
     os.replace, os.fsync, RowFile.add = replacing, syncing, adding
-    MetricsFile.add, StudyStrategy._round = writing, counting
+    MetricsFile.add = writing
+    for kind in (StudyStrategy, Rounds):
+        kind._round = counting(kind._round)
     Checkpoint.due = lambda self: True
 
 

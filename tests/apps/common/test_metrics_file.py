@@ -7,8 +7,8 @@ import pytest
 from trellis.apps.common.files.metrics_file import MetricsFile
 from trellis.apps.common.results import RunResult, metrics_csv, read_metrics_csv
 from trellis.apps.common.runner import run
-from trellis.strategies.core.base import StudyStrategy
 from trellis.strategies.core.history.rows import Rows
+from trellis.strategies.rounds import Rounds
 
 ROWS = [{"round": 1.0, "change": 0.1 + 0.2}, {"round": 2.0, "change": float("nan")}]
 
@@ -42,18 +42,18 @@ def test_half_a_line_is_no_row():
 
 def test_a_run_that_is_resumed_forgets_the_lines_after_its_checkpoint(tmp_path, monkeypatch):
     settings = {"nodes": 6, "clients": 3, "signals": "20", "rounds": 6, "tolerance": 0.0}
-    seen, whole = [], StudyStrategy._round
+    seen, whole = [], Rounds._round
 
-    def failing(self, grid, server_round):
+    def failing(self, grid, server_round, result):
         path = tmp_path / "out" / "metrics.csv"
         if server_round > 1:
             seen.append(len(read_metrics_csv(path.read_text())))
         if server_round == 5:
             path.write_text(path.read_text() + "5.0,3.0,0.0,9")  # of a round that was torn
             raise SystemExit
-        whole(self, grid, server_round)
+        whole(self, grid, server_round, result)
 
-    monkeypatch.setattr(StudyStrategy, "_round", failing)
+    monkeypatch.setattr(Rounds, "_round", failing)
     with pytest.raises(SystemExit):
         run("consensus-graph", settings, out=tmp_path / "out", report=False)
     monkeypatch.undo()
