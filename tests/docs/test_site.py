@@ -101,7 +101,10 @@ def test_every_page_of_the_repository_is_in_the_site_and_in_its_navigation(site,
     wanted = [
         *(path for path in ROOT.glob("docs/**/*.md")),
         *(path for path in ROOT.glob("docs/*.ipynb")),
-        *(ROOT / package.replace(".", "/") / "README.md" for package in apps.STUDIES.values()),
+        *(
+            ROOT / package.removeprefix("trellis.").replace(".", "/") / "README.md"
+            for package in apps.STUDIES.values()
+        ),
         *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
         *(ROOT / "privacy" / name for name in ("README.md", "POLICY.md")),
     ]

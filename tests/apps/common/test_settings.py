@@ -36,7 +36,7 @@ def test_an_app_leaves_open_how_many_clients_and_servers_there_are(study):
 
 @pytest.mark.parametrize("study", list(apps.STUDIES))
 def test_the_paper_s_settings_are_valid(study):
-    folder = apps.STUDIES[study].replace(".", "/")
+    folder = apps.STUDIES[study].removeprefix("trellis.").replace(".", "/")
     content = tomllib.loads((ROOT / folder / "paper" / "settings.toml").read_text())
     assert content["study"] == study
     config_class(study).from_settings(content[study])
