@@ -21,7 +21,7 @@ def test_what_is_sent_is_what_the_client_reads():
     made = strategy(dtype="float32")
     made.split.z += np.random.default_rng(0).normal(size=made.split.z.shape)
     made.split.penalise(0.5, 0.2)
-    order = read_step_order(made.payload(3, 1), 3)
+    order = read_step_order(made.payload(3, 1), 3, "float32")
     np.testing.assert_array_equal(order.psi, made.split.psi[1].astype(np.float32))
     np.testing.assert_array_equal(order.point, made.split.point(1).astype(np.float32))
     assert np.any(order.psi == 0.0)
