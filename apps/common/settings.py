@@ -366,6 +366,11 @@ class ReleaseConfig(StudyConfig):
         return f"{self.study} has no noisy sums"
 
     @property
+    def must_release(self) -> bool:
+        """Whether clients must have entered releases; the noise may be that of servers."""
+        return self.sums
+
+    @property
     def sums(self) -> bool:
         """Whether devices noise their sum, and not each its own release."""
         if self.release == "auto":

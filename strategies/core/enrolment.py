@@ -283,7 +283,7 @@ def judged(heard: Heard) -> Heard:
 
     With as many of either kind, those that are not as the first.
     """
-    return _with_usual_variables(_with_usual_moments(heard))
+    return _with_usual_moments(_with_usual_variables(heard))
 
 
 def _with_usual_moments(heard: Heard) -> Heard:

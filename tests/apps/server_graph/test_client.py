@@ -129,11 +129,11 @@ def test_on_a_device_the_server_does_not_know_the_batches(devices):
     [
         (
             np.zeros(3),
-            r"the server's model is float64 of shape \(3,\), not float64 of shape \(2,\)",
+            r"model is float64 of shape \(3,\), not float64 of shape \(2,\)",
         ),
         (np.array([0.0, np.nan]), "1 entries that are not finite"),
         (np.array([0.0, 1e120]), "an entry of size 1e"),
-        (np.zeros(2, dtype=np.float32), "the server's model is float32"),
+        (np.zeros(2, dtype=np.float32), "model is float32"),
     ],
 )
 def test_a_model_that_cannot_be_used_is_refused(w, message):

@@ -34,9 +34,8 @@ UNMASK = {"category": "query", "at": frozenset({4})}
 
 
 def summands(message: Message, context: Context) -> Summands:
-    config = ConsensusGraphConfig(
-        epsilon=1.0, delta=DELTA, colluding=float(context.run_config["colluding"])
-    )
+    colluding = float(context.run_config["colluding"])
+    config = ConsensusGraphConfig(privacy="sound", epsilon=1.0, delta=DELTA, colluding=colluding)
     number = int(context.node_config["partition-id"])
     return noisy(
         context,
