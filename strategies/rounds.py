@@ -121,6 +121,8 @@ class Rounds:
         self.on_ready()
         for client in self._late:
             self._presence.place(client, first)
+        # A strategy that needs no round at all has converged.
+        self.progress.converged |= not self.progress.rows and self.exhausted()
         through = self.middleware(self.grid)
         for server_round in range(first, self.plan.rounds + 1):
             if self.progress.converged or self.exhausted():

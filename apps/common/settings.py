@@ -140,7 +140,11 @@ class StudyConfig(Checked):
         self._check_least()
 
     def _check_method(self) -> None:
-        """Refuse a pair of method and privacy that there is not, and settings without effect."""
+        """Refuse a pair of method and privacy that there is not."""
+        assert self.row is None or self.row.method == self.method
+
+    def refuse_without_effect(self) -> None:
+        """Refuse settings without effect; the last that a study with a table checks."""
         row = self.row
         if row is None or self.table is None:
             return
@@ -376,11 +380,6 @@ class ReleaseConfig(StudyConfig):
         if self.release == "auto":
             return self.privacy == "sound" and not self.sum_obstacle()
         return self.release == "sum"
-
-    @property
-    def must_release(self) -> bool:
-        """Whether a run with these settings must have entered releases in its ledger."""
-        return self.privacy == "sound" and (self.sums or not self.at_home)
 
     @property
     def masked(self) -> bool:

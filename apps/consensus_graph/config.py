@@ -109,6 +109,7 @@ class ConsensusGraphConfig(StudyConfig):
                 f"not local-steps={self.local_steps}"
             )
         self._check_units()
+        self.refuse_without_effect()
 
     def _check_units(self) -> None:
         self.one_of("standardise", ("none", "own", "public", "auto"))

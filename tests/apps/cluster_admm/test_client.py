@@ -225,7 +225,7 @@ def test_an_order_that_cannot_be_used_is_refused(changes, message):
 
 def test_models_that_do_not_fit_are_refused():
     for models in (np.ones(5), np.ones((3, 4)), np.full((3, 5), np.inf)):
-        with grid_of() as grid, pytest.raises(RuntimeError, match="models (is|has)"):
+        with grid_of() as grid, pytest.raises(RuntimeError, match=r"models (is|has)"):
             losses(grid, 0, models)
 
 

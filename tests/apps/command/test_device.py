@@ -22,8 +22,8 @@ def node(tmp_path):
 
 
 def enrol(node, **settings):
-    config = config_class("consensus-graph").from_settings(settings)
-    run_config = {"study": "consensus-graph", "seed": 1, "out": "", **config.run_config()}
+    config = config_class("joint-precision").from_settings(settings)
+    run_config = {"study": "joint-precision", "seed": 1, "out": "", **config.run_config()}
     with LocalGrid(apps.client_app, [node], run_config) as grid:
         messages = [Message(RecordDict(), n, "query.enrol") for n in grid.get_node_ids()]
         list(grid.send_and_receive(messages))
@@ -46,12 +46,12 @@ def test_an_owner_reads_the_policy_the_ledger_and_the_log(node, tmp_path, capsys
         assert "Classes that a run may name: none." in words
         assert "at least 5 clients" in words
     words = says(capsys, "ledger", state)
-    assert f"consensus-graph, run {good}" in words
+    assert f"joint-precision, run {good}" in words
     assert "all: 1 releases, epsilon 0.5 at delta 1e-05" in words
     assert "the owner allows epsilon 3" in words
     words = says(capsys, "log", state)
-    assert f"enrolled consensus-graph run {good} query.enrol" in words
-    assert f"refused consensus-graph run {bad} query.enrol" in words
+    assert f"enrolled joint-precision run {good} query.enrol" in words
+    assert f"refused joint-precision run {bad} query.enrol" in words
     assert "this device requires privacy='sound'" in words
     assert "release" not in says(capsys, "log", state, "--last", 1)
 

@@ -53,7 +53,7 @@ def asked(monkeypatch):
         (["--data", "x"], "--data with all studies: studies want different data"),
         (["--config", "x.toml"], "--config with all studies: a file has the settings of one study"),
         (["--resume", "x"], "--resume with all studies: this starts every study anew"),
-        (["--set", "rho=2"], "--set with all studies: gromov-wasserstein: rho: unknown setting"),
+        (["--set", "rho=2"], "--set with all studies: consensus-graph: rho has no effect"),
         (["--set", "rounds=0"], "--set with all studies: cluster-admm: rounds=0: must be >= 1"),
         (["--set", "joint-precision.alpha=2"], "joint-precision: alpha: unknown setting"),
         (["--set", "nobody.rho=2"], "nobody is no study"),
@@ -71,11 +71,11 @@ def test_what_makes_no_sense_for_all_studies_is_refused_before_any_runs(
 
 
 def test_settings_and_workers_reach_all_studies(tmp_path, two_studies, asked):
-    given = ["--set", "rounds=7", "--set", f"{STUDY}.rho=0.5", "--workers", "2"]
+    given = ["--set", "rounds=7", "--set", f"{STUDY}.alpha=1.5", "--workers", "2"]
     assert main(["run", "all", "--out", str(tmp_path), *given]) == 0
-    assert [(study, s["rounds"], s.get("rho"), o["workers"]) for study, s, o in asked] == [
-        (STUDY, 7, 0.5, 2),
-        (STUDY, 7, 0.5, 2),
+    assert [(study, s["rounds"], s.get("alpha"), o["workers"]) for study, s, o in asked] == [
+        (STUDY, 7, 1.5, 2),
+        (STUDY, 7, 1.5, 2),
         ("joint-precision", 7, None, 2),
         ("joint-precision", 7, None, 2),
     ]

@@ -29,7 +29,6 @@ SETTINGS = {
     "step": 0.01,
     "rounds": 3,
     "tolerance": 0.0,
-    "acceleration": "off",
 }
 
 
