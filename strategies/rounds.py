@@ -312,8 +312,8 @@ class Rounds:
             client.strikes, client.out_of_range = old.strikes, old.out_of_range
             client.left_out, client.joined = old.left_out, old.joined
         self.progress = _Progress(snapshot.rows, **snapshot.facts["progress"])
-        self.grid.bytes_up += self.progress.bytes_up
-        self.grid.bytes_down += self.progress.bytes_down
+        # As if it had not been interrupted: without the second enrolment.
+        self.grid.bytes_up, self.grid.bytes_down = self.progress.bytes_up, self.progress.bytes_down
         self.ledger.load_state_dict(snapshot.facts["ledger"])
         kept = _part(snapshot.arrays, _MODEL)
         now = wire.arrays(self.arrays)

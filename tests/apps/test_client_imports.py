@@ -46,9 +46,9 @@ LAST = ("query.personal", "evaluate")
 TRAINS = ("train", "train.secagg_masked", "query.embed", *LAST)
 KINDS = {
     "enrolment": {"query.enrol"},
-    "rounds": {"train", "query.losses", "query.embed"},
+    "rounds": {"train", "train.statistic", "query.losses", "query.embed"},
     "sums": {"query.secagg_keys", "query.secagg_agree", "query.secagg_unmask"}
-    | {"query.secagg_meet", "train.secagg_masked"},
+    | {"query.secagg_meet", "train.secagg_masked", "evaluate.secagg_masked"},
     "the end": set(LAST),
 }
 

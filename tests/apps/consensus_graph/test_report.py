@@ -111,7 +111,8 @@ def test_one_graph_for_all_is_said_and_drawn_once(tmp_path):
     ],
 )
 def test_privacy_comes_with_what_to_expect(tmp_path, mode, text):
-    assert text in page(run(ledger={"mode": mode}), tmp_path).words
+    config = {"method": "fedgl", "privacy": mode, "local-steps": 2 * (mode == "paper")}
+    assert text in page(run(ledger={"mode": mode}, config=config), tmp_path).words
 
 
 def test_a_run_without_a_graph_says_so(tmp_path):
