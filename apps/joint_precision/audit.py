@@ -33,9 +33,8 @@ from trellis.privacy.secagg.graph import expected_noisers
 
 from .config import JointPrecisionConfig
 from .kendall import kendall
-from .private.client import learning_ratio
-from .private.concordance import learning_count, sensitivity, summands
-from .private.server import FRACTION_BITS
+from .private.concordance import FRACTION_BITS, learning_count, sensitivity, summands
+from .private.device import learning_ratio
 from .release import tau_release
 
 Matrix = NDArray[np.float64]
