@@ -32,7 +32,7 @@ GATHERED = (
     "simulation. On devices they stay where they are made."
 )
 KEPT = (
-    "Every device has made its own graph from its raw samples and keeps it, in the folder results "
+    "Every device has made its own graph from its raw samples and kept it, in the folder results "
     "of its state folder; nobody else has seen it."
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -336,7 +336,7 @@ def _truth(run: Run, rounds: Rounds) -> Truth | None:
 _synthetic_truth = lru_cache(maxsize=4)(synthetic_truth)
 
 
-def _evaluate(run: Run, rounds: Rounds, arrays: ArrayRecord) -> Mapping[str, float]:
+def _evaluate(run: Run, rounds: Rounds, arrays: ArrayRecord) -> dict[str, float]:
     """Return how well the round's graphs agree with the truth, where that is known."""
     strategy = rounds.strategy
     if not isinstance(strategy, JointPrecision) or not strategy.screened:

@@ -87,8 +87,8 @@ def _helps(
         trust = trust_in(values, consensus, trusts_of(config.method))
     except Exception:  # a failure may depend on the data: the reply must not show it
         return False
-    known = {"consensus": _digest(consensus), "trust": list(trust)}
-    context.state[_TRUST] = ConfigRecord(dict(known))
+    known = ConfigRecord({"consensus": _digest(consensus), "trust": list(trust)})
+    context.state[_TRUST] = known
     return trust[:2] != ALONE
 
 
@@ -97,8 +97,10 @@ def _kept_trust(context: Context, consensus: np.ndarray) -> tuple[float, float, 
     known = context.state.config_records.get(_TRUST, ConfigRecord())
     if known.get("consensus") != _digest(consensus):
         return None
-    blend, scale, gain = known["trust"]  # type: ignore[misc]
-    return float(blend), float(scale), float(gain)
+    trust = known["trust"]
+    assert isinstance(trust, list)
+    blend, scale, gain = (float(value) for value in trust)
+    return blend, scale, gain
 
 
 def _digest(consensus: np.ndarray) -> str:
@@ -129,7 +131,7 @@ def own_matrix(message: Message, context: Context) -> Personal:
     found = solve(trusts=trusts_of(config.method), trust=_kept_trust(context, consensus))
     # To compare with: what the federation was worth to this client.
     alone = found if found.alone else solve(trusts=[ALONE])
-    mine = _personal(found, alone, table)
+    mine = _personal(found, alone, table, shared=config.sums)
     whole = _for_the_owner(mine, learned, held, config.gamma)
     # What a simulated client sends stays as it is.
     return replace(mine, scores=whole.scores) if Node.of(context).simulated else whole
@@ -179,7 +181,7 @@ def _sent(message: Message, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray 
     return np.array(precision), np.array(sparse), shared
 
 
-def _personal(found: Own, alone: Own, table: Table) -> Personal:
+def _personal(found: Own, alone: Own, table: Table, *, shared: bool) -> Personal:
     sparse = found.sparse[found.chosen]
     strengths = partial_correlations(sparse)
     upper = np.triu_indices(len(sparse), 1)
@@ -205,11 +207,13 @@ def _personal(found: Own, alone: Own, table: Table) -> Personal:
         "samples": float(len(table.values)),
         "variables": float(len(sparse)),
         "edges": float(np.count_nonzero(support[found.chosen])),
-        "edges without the consensus": float(np.count_nonzero(arrays["alone"][upper])),
         "lambda1": float(found.lambdas[found.chosen]),
-        "consensus": used,
-        "gain in held-out log likelihood per sample": found.gain,
     }
+    if shared:
+        without = float(np.count_nonzero(arrays["alone"][upper]))
+        summary["edges without the consensus"] = without
+        summary["consensus"] = used
+        summary["gain in held-out log likelihood per sample"] = found.gain
     return Personal(arrays, strengths[upper], table.columns, summary)
 
 
