@@ -96,6 +96,8 @@ class GatheredPrecision(NodeStrategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Keep what was sent; with the last of it, assemble the solution."""
+        if self.done:
+            return None, None
         self.tries += 1
         good = self.usable(replies, self.read)
         self.gathered |= good
