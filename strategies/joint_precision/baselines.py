@@ -96,7 +96,7 @@ class GatheredPrecision(NodeStrategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Keep what was sent; with the last of it, assemble the solution."""
-        if self.done:
+        if self.converged or self.tries >= _TRIES:
             return None, None
         self.tries += 1
         good = self.usable(replies, self.read)
@@ -104,9 +104,10 @@ class GatheredPrecision(NodeStrategy):
         self.answered |= dict.fromkeys(good, server_round)
         if not self.gathered:
             return None, None
-        metrics = {"change": 0.0 if self.converged else np.nan}
+        complete = len(self.gathered) == len(self.members)
+        metrics = {"change": 0.0 if complete else np.nan}
         found = ArrayRecord()
-        if self.done:
+        if complete or self.tries == _TRIES:
             solution = self.solution()
             metrics["gap"] = float(solution.gaps[-1])
             metrics["edges"] = float(np.mean(solution.edges()[-1]))
