@@ -28,7 +28,7 @@ class JointPrecisionConfig(StudyConfig):
     rounds : most rounds to run, for every point of a path
     tolerance : stop at this duality gap (the objective is at most so far from its minimum); 0 runs
         all rounds [the objective's own]
-    method : ``group`` or ``fused``, the penalty that joins the clients' matrices; baselines
+    method : ``group`` (``auto``) or ``fused``, the penalty that joins the clients' matrices; baselines
         ``glasso`` and ``clime`` (every client from its own data only), ``pooled`` (all data in one
         place, or one noisy sum); ``one-shot``, the optimum in one exchange: the server is sent
         every client's correlation matrix
@@ -76,7 +76,7 @@ class JointPrecisionConfig(StudyConfig):
     rounds: int = 200
     tolerance: float = 1e-6
     clients: int = 3
-    method: str = "group"
+    method: str = "auto"
     lambda1: float = 0.1
     lambda2: float = 0.05
     rho: float = 1.0
