@@ -28,8 +28,8 @@ class JointPrecisionConfig(StudyConfig):
     rounds : most rounds to run, for every point of a path
     tolerance : stop at this duality gap (the objective is at most so far from its minimum); 0 runs
         all rounds [the objective's own]
-    method : ``group`` (``auto``) or ``fused``, the penalty that joins the clients' matrices; baselines
-        ``glasso`` and ``clime`` (every client from its own data only), ``pooled`` (all data in one
+    method : ``group`` (``auto``) or ``fused``, the penalty that joins the clients' matrices;
+        baselines ``glasso`` and ``clime`` (every client from its own data only), ``pooled`` (all data in one
         place, or one noisy sum); ``one-shot``, the optimum in one exchange: the server is sent
         every client's correlation matrix
     lambda1 : sparsity of every client's matrix; ``auto`` is 0.8 sqrt(log p / n) for p variables and
