@@ -111,7 +111,7 @@ ANOTHER = {
     "cluster-admm": ("rho", 3.0, 4.0),
     "consensus-graph": ("alpha", 2.0, 3.0),
     "gromov-wasserstein": ("learning-rate", 0.0, 0.02),
-    "joint-precision": ("rho", 1.0, 3.0),
+    "joint-precision": ("lambda1", 0.1, 0.2),
     "server-graph": ("step", 0.1, 0.2),
     **told("ANOTHER"),
 }
