@@ -29,9 +29,9 @@ class JointPrecisionConfig(StudyConfig):
     tolerance : stop at this duality gap (the objective is at most so far from its minimum); 0 runs
         all rounds [the objective's own]
     method : ``group`` (``auto``) or ``fused``, the penalty that joins the clients' matrices;
-        baselines ``glasso`` and ``clime`` (every client from its own data only), ``pooled`` (all data in one
-        place, or one noisy sum); ``one-shot``, the optimum in one exchange: the server is sent
-        every client's correlation matrix
+        baselines ``glasso`` and ``clime`` (every client from its own data only), ``pooled`` (all
+        data in one place, or one noisy sum); ``one-shot``, the optimum in one exchange: the server
+        is sent every client's correlation matrix
     lambda1 : sparsity of every client's matrix; ``auto`` is 0.8 sqrt(log p / n) for p variables and
         n samples, less where a path is chosen from [correlation]
     lambda2 : how alike the clients' matrices are made; ``auto`` is three quarters of lambda1
