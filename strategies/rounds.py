@@ -264,6 +264,8 @@ class Rounds:
 
     def shortfall(self) -> str:
         """Return, for a run that stopped early, what is still above the tolerance."""
+        if told := getattr(self.strategy, "shortfall", None):
+            return str(told())
         change = self.progress.rows[-1]["change"] if self.progress.rows else float("nan")
         return f"a relative change of {change:.2g}"
 

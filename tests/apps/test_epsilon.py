@@ -113,15 +113,6 @@ def test_no_run_spends_more_than_its_epsilon(study, method, way, epsilon, tmp_pa
         assert spent == 0.0
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_the_noise_that_devices_draw_spends_no_more(epsilon, tmp_path):
-    study = "joint-precision"
-    settings = {**SMALL[study], "privacy": "sound", "release": "each", "noise": "discrete"}
-    result, _ = spend(study, {**settings, "epsilon": epsilon}, tmp_path)
-    within(result, epsilon)
-    assert result.ledger["epsilon"] >= 0.3 * epsilon
-
-
 # --- cluster-admm --------------------------------------------------------------------------------
 
 MODELS = {**SMALL["cluster-admm"], "privacy": "sound", "release": "each"}
