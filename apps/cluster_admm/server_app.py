@@ -90,7 +90,7 @@ def _deliver(strategy: ClusterAdmm | SummedClusters, grid: Grid, models: Models)
 
     def content(client: int) -> RecordDict:
         order = ConfigRecord({"cluster": int(strategy.groups[client])})
-        arrays = wire.record({"model": models[client], **strategy.beside})
+        arrays = wire.record({"model": models[client], **strategy.preprocessing})
         return RecordDict({"arrays": arrays, "order": order})
 
     deliver(strategy, grid, content)
@@ -147,7 +147,7 @@ def _fill_sums(
         "server_names": np.array(strategy.task.topology.names),
         "choices": strategy.choices,
         "pulls": strategy.pulls,
-        **strategy.beside,
+        **strategy.preprocessing,
     }
     result.headline = {"rounds": float(len(rows)), "change": rows[-1]["change"]}
     if np.all(np.isfinite(strategy.scored)):
@@ -231,7 +231,7 @@ def _fill(result: RunResult, strategy: ClusterAdmm, truth: Truth | None) -> None
         "adjacency": strategy.task.topology.adjacency,
         "server_names": np.array(strategy.task.topology.names),
         **told_classes(strategy.clients),
-        **strategy.beside,
+        **strategy.preprocessing,
     }
     result.headline = {"rounds": float(len(rows)), "change": rows[-1]["change"]}
     if isinstance(strategy, ClusterSelection):

@@ -57,10 +57,17 @@ class Method:
     masks: bool = False
     on_device: bool = False
 
+    def has(self, key: str) -> bool:
+        """Return whether a setting has an effect in this method."""
+        return key in self.settings or key in OF_EVERY_RUN
+
 
 @dataclass(frozen=True)
 class Methods:
-    """A study's table of methods; ``package`` is where its modules are."""
+    """A study's table of methods; ``package`` is where its modules are.
+
+    The first row of a privacy is what ``method = "auto"`` chooses there.
+    """
 
     package: str
     rows: tuple[Method, ...]
@@ -72,6 +79,20 @@ class Methods:
     def names(self) -> tuple[str, ...]:
         """Return the names of all methods, each once, in order."""
         return tuple(dict.fromkeys(row.method for row in self.rows))
+
+    def default(self, privacy: str) -> str:
+        """Return the method that ``auto`` is with this privacy: that of its first row.
+
+        Raises
+        ------
+        ConfigError
+            For a privacy that no method has.
+        """
+        for row in self.rows:
+            if row.privacy == privacy:
+                return row.method
+        having = _either(row.privacy for row in self.rows)
+        raise ConfigError(f"privacy={privacy!r}: no method of this study has it; use {having}")
 
     def row(self, method: str, privacy: str) -> Method:
         """Return one method.
@@ -112,7 +133,7 @@ class Methods:
             Names the setting, and what would make it effective.
         """
         for key in changed:
-            if key in row.settings or key in OF_EVERY_RUN:
+            if row.has(key):
                 continue
             raise ConfigError(
                 f"{key} has no effect with method={row.method!r} and privacy={row.privacy!r}; "

@@ -40,7 +40,7 @@ LEFT_OPEN = ("clients", "servers")
 
 def app_settings(kind: type[StudyConfig]) -> dict[str, Scalar]:
     """Return a study's settings as they stand in a Flower app, with 0 for what is left open."""
-    return {k: 0 if k in LEFT_OPEN else v for k, v in kind().settings().items()}
+    return {k: 0 if k in LEFT_OPEN else v for k, v in kind.defaults().items()}
 
 
 def common_settings(study: str) -> dict[str, Scalar]:

@@ -66,7 +66,8 @@ class StudyConfig(Checked):
         where privacy is on; settings with which it would spend more are refused [epsilon]
     delta : the probability that stands beside epsilon in (epsilon, delta)-differential privacy; far
         below one over the number of records [probability]
-    method : the study's algorithm or one of its baselines
+    method : the study's algorithm or one of its baselines; ``auto`` is the study's default for this
+        privacy
     norm_bound : B, how far a client's reply may lie from what it was sent; 0 is any distance. What
         is measured is the study's, see its page [length of a reply]
     robust : what the server does against a bad client: ``none`` rejects what is beyond the bound,
@@ -120,7 +121,9 @@ class StudyConfig(Checked):
         self.one_of("privacy", PRIVACY_MODES)
         self.positive("epsilon")
         self.between("delta", 0.0, 1.0, least_out=True, most_out=True)
-        self.one_of("method", self.methods)
+        self.one_of("method", self.methods if self.table is None else (AUTO_WORD, *self.methods))
+        if self.table is not None and self.method == AUTO_WORD:
+            object.__setattr__(self, "method", self.table.default(self.privacy))
         self.at_least("norm_bound", 0.0)
         self.one_of("robust", RULES)
         self.between("trim", 0.0, 0.5, least_out=True, most_out=True)
@@ -256,7 +259,7 @@ class StudyConfig(Checked):
 
         What was left open and would be another for a person's own data has the study's default.
         """
-        usual = cls().settings()
+        usual = cls.defaults()
         open_ones = cls.for_own_data(given).keys() - given.keys()
         return {**{key: usual[key] for key in sorted(open_ones)}, **given}
 
@@ -321,8 +324,13 @@ class StudyConfig(Checked):
         _last[key] = dict(run_config), found
         return found
 
+    @classmethod
+    def defaults(cls) -> dict[str, Scalar]:
+        """Return the default of every setting, kebab-case, before anything is chosen for a run."""
+        return {**cls().settings(), **({"method": AUTO_WORD} if cls.table is not None else {})}
+
     def settings(self) -> dict[str, Scalar]:
-        """Return every setting, kebab-case."""
+        """Return every setting of this run, kebab-case."""
         return {
             kebab(f.name): AUTO_WORD if self.is_auto(f.name) else getattr(self, f.name)
             for f in fields(self)

@@ -27,7 +27,7 @@ class ConsensusGraphConfig(StudyConfig):
 
     Attributes
     ----------
-    method : ``fedgl`` (Algorithm 1 of the paper); baselines ``igl`` (every client by itself),
+    method : ``fedgl`` (Algorithm 1 of the paper; ``auto``); baselines ``igl`` (every client by itself),
         ``fedavg`` (one graph for all); ``one-shot``, the optimum of (8) in one exchange: the server
         is sent every client's statistic
     standardise : ``none`` takes signals as they are. ``own`` maps every client's columns to mean 0
@@ -69,7 +69,7 @@ class ConsensusGraphConfig(StudyConfig):
         **dict.fromkeys(("alpha", "beta", "rho", "lambda"), "auto"),
     }
 
-    method: str = "fedgl"
+    method: str = "auto"
     standardise: str = "none"
     scales: str = ""
     alpha: float = 2.0

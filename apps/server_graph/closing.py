@@ -57,7 +57,7 @@ def deliver_models(
         arrays = {"model": models[home]}
         if centroid is not None:
             arrays["centroid"] = centroid
-        return RecordDict({"arrays": wire.record({**arrays, **strategy.beside})})
+        return RecordDict({"arrays": wire.record({**arrays, **strategy.preprocessing})})
 
     deliver(strategy, grid, content)
 
@@ -96,7 +96,7 @@ def _fill(
         "combination": np.array(graph.weights),
         "homes": strategy.homes_in(last),
         "alive": strategy.running(last),
-        **strategy.beside,
+        **strategy.preprocessing,
     }
     if len(strategy.own) == len(strategy.clients):
         # Simulated clients only: gathered for evaluation.

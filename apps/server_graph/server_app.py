@@ -154,7 +154,7 @@ def _fill(result: RunResult, config: ServerGraphConfig, seed: int, strategy: Ser
         "homes": strategy.homes_in(last),
         "alive": strategy.running(last),
         **told_classes(strategy.clients),
-        **strategy.beside,
+        **strategy.preprocessing,
     }
     truth = truth_of(config, seed, strategy)
     if truth is not None:

@@ -53,7 +53,7 @@ class ClientsAlone(ClusterAdmm):
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return the order for argmin f_k."""
-        arrays = wire.record({"v": np.zeros(self.models.shape[2]), **self.beside})
+        arrays = wire.record({"v": np.zeros(self.models.shape[2]), **self.preprocessing})
         order = ConfigRecord({"round": server_round, "rho": _RHO, "share": 1.0})
         return RecordDict({"arrays": arrays, "order": order})
 

@@ -254,7 +254,7 @@ class ClusterAdmm(StudyStrategy[Vector]):
 
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return v_k, rho and the client's share of the regulariser."""
-        arrays = wire.record({"v": self.target(client), **self.beside})
+        arrays = wire.record({"v": self.target(client), **self.preprocessing})
         order = ConfigRecord({"round": self.iteration(server_round), "rho": self.task.rho})
         order["share"] = self.share(client)
         if self.held_out:

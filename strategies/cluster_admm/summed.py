@@ -149,7 +149,7 @@ class SummedClusters(OneSum):
         if self.ask == "moments":
             order["length"], order["width"] = self.bounds.length, releases.width
             order["weight"], order["whole"] = releases.weight, releases.taken == 0
-        arrays = wire.record({"models": releases.models, **self.beside})
+        arrays = wire.record({"models": releases.models, **self.preprocessing})
         return RecordDict({"arrays": arrays, "order": order})
 
     def gather(self, grid: Grid, server_round: int) -> Row:
@@ -234,7 +234,7 @@ class SummedClusters(OneSum):
 
     def public_record(self) -> RecordDict:
         """Return the models, and how strongly to lean on them."""
-        arrays = {"models": self.releases.models, "pulls": self.pulls, **self.beside}
+        arrays = {"models": self.releases.models, "pulls": self.pulls, **self.preprocessing}
         return RecordDict({"arrays": wire.record(arrays)})
 
     def take_personal(self, client: int, content: RecordDict) -> None:

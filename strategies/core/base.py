@@ -10,7 +10,7 @@ A strategy for a new study subclasses `StudyStrategy` and writes five small meth
 
 and, for ``norm-bound`` (see `robust`), `bounded_part`, `with_part` and `forget`. Where clients map
 their records before they learn from them, `beside` holds what they need for it: arrays that are the
-same for all and go with every model; ``find_beside`` finds them before the first round.
+same for all and go with every model; ``find_preprocessing`` finds them before the first round.
 
 The rest is here: one query round to enrol clients, one message a client and round, replies matched
 by message, clients that fail or answer nonsense named and passed over, those that are out of range
@@ -58,7 +58,7 @@ Vector = NDArray[np.float64]
 
 _ROUNDS_TO_COME_BACK = 3
 _PATIENCE_OUT_OF_RANGE = 3
-_BESIDE = "beside."  # in checkpoints
+_PREPROCESSING = "preprocessing."  # in checkpoints
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,10 @@ class StudyStrategy(Strategy, Generic[Reply]):
         # Called when nothing stands against the run any more, a checkpoint to go on from included.
         self.on_ready: Callable[[], None] = lambda: None
         # Goes beside every model that clients are sent; a checkpoint has it too.
-        self.beside: dict[str, Vector] = {}
+        self.preprocessing: dict[str, Vector] = {}
         # Whether models have one parameter more than there are variables.
         self.intercept = False
-        self.find_beside: Callable[[Grid], None] = lambda grid: None
+        self.find_preprocessing: Callable[[Grid], None] = lambda grid: None
         self.progress = _Progress()
         # Of a graph of servers, where this one is alone.
         self.network = Member()
@@ -240,7 +240,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
             log.info("resumed after round %d", snapshot.server_round)
         self.on_ready()
         if snapshot is None:
-            self.find_beside(grid)
+            self.find_preprocessing(grid)
         server_round = first = self._meet(grid, first)
         for client in self._late:
             self._presence.place(client, first)
@@ -519,8 +519,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
             "clients": [vars(client) for client in self.clients],
             "ledger": self.ledger.state_dict(),
         }
-        beside = {f"{_BESIDE}{name}": array for name, array in self.beside.items()}
-        return Snapshot(server_round, {**self.state(), **beside}, facts, self.progress.rows)
+        preprocessing = {f"{_PREPROCESSING}{name}": array for name, array in self.preprocessing.items()}
+        return Snapshot(server_round, {**self.state(), **preprocessing}, facts, self.progress.rows)
 
     def _restore(self, snapshot: Snapshot) -> None:
         before = [Client(**entry) for entry in snapshot.facts["clients"]]
@@ -531,8 +531,8 @@ class StudyStrategy(Strategy, Generic[Reply]):
             client.left_out, client.joined = old.left_out, old.joined
         self.progress = _Progress(snapshot.rows, **snapshot.facts["progress"])
         self.ledger.load_state_dict(snapshot.facts["ledger"])
-        kept = {name for name in snapshot.arrays if name.startswith(_BESIDE)}
-        self.beside = {name[len(_BESIDE) :]: snapshot.arrays[name] for name in sorted(kept)}
+        kept = {name for name in snapshot.arrays if name.startswith(_PREPROCESSING)}
+        self.preprocessing = {name[len(_PREPROCESSING) :]: snapshot.arrays[name] for name in sorted(kept)}
         self.restore({n: array for n, array in snapshot.arrays.items() if n not in kept})
         # A resumed run may be given a stricter tolerance or more rounds.
         if self.progress.converged and self.progress.rows:

@@ -237,7 +237,7 @@ class ServerGraph(StudyStrategy[Vector]):
     def payload(self, server_round: int, client: int) -> RecordDict:
         """Return the model of the client's server."""
         server = self.homes_in(server_round)[client]
-        arrays = wire.record({"model": self.models[server], **self.beside})
+        arrays = wire.record({"model": self.models[server], **self.preprocessing})
         return RecordDict({"arrays": arrays, "order": ConfigRecord({"round": server_round})})
 
     def read_reply(self, client: int, content: RecordDict) -> Vector:

@@ -202,7 +202,7 @@ class NoisySums(ServerGraph):
         last = self.current_round
         content = RecordDict(
             {
-                "arrays": wire.record({"model": self.result_centroid(), **self.beside}),
+                "arrays": wire.record({"model": self.result_centroid(), **self.preprocessing}),
                 "order": ConfigRecord(
                     {"round": last, "score": True, "settings": self.sums.settings}
                 ),
@@ -216,7 +216,7 @@ class NoisySums(ServerGraph):
 
     def deliver(self, grid: Grid) -> None:
         """Send every client the private model; take simulated clients' own models."""
-        arrays = {"model": self.result_centroid(), **self.beside}
+        arrays = {"model": self.result_centroid(), **self.preprocessing}
         public = RecordDict({"arrays": wire.record(arrays)})
         deliver(self, grid, public, self._take_own)
 

@@ -81,7 +81,7 @@ def standardise(
                 "tell them apart, and says how many of them are right.",
             )
     elif ask is not None:
-        strategy.find_beside = _finder(strategy, config, result, len(names), numbers, ask)
+        strategy.find_preprocessing = _finder(strategy, config, result, len(names), numbers, ask)
 
 
 def _finder(
@@ -138,7 +138,7 @@ def take(
     """Send a scaling beside every model from now on, and say how it was found."""
     checked = Scaling.from_arrays(scaling.as_arrays())
     assert checked is not None
-    strategy.beside = checked.as_arrays()
+    strategy.preprocessing = checked.as_arrays()
     auto = "auto: " if config.standardise == "auto" else ""
     how = _HOW[config.units()]
     tell(
