@@ -211,7 +211,7 @@ class Rounds:
             )
             row["failed"] += len(failures.keys() - before)
             if scored is not None:
-                known = result.evaluate_metrics_clientapp.get(server_round, {})
+                known = dict(result.evaluate_metrics_clientapp.get(server_round, MetricRecord()))
                 scored = MetricRecord({**known, **scored})
                 result.evaluate_metrics_clientapp[server_round] = scored
                 row |= _numbers(scored)

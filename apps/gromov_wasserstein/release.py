@@ -202,7 +202,7 @@ def release_rows(
 
 def warnings(config: GromovWassersteinConfig) -> list[str]:
     """Return what a reader must know about the privacy of a run."""
-    found = []
+    found: list[str] = []
     if config.encoder == "none":
         return found
     if config.budget_per == "node":

@@ -176,7 +176,7 @@ def read_sum(content: RecordDict, name: str, size: int) -> tuple[Vector, float, 
         raise wire.BadReply(f"holds {sorted(record)}, not {[name]}")
     term = wire.unpack(record[name])
     wire.check_reals(term, name, (size,))
-    graphs, noise = float(metrics["num-examples"]), float(metrics.get("noise", 0.0))  # type: ignore[arg-type, union-attr]
+    graphs, noise = float(metrics["num-examples"]), float(metrics.get("noise", 0.0))  # type: ignore[arg-type]
     if not (0.0 <= graphs < 2.0**53 and 0.0 <= noise < wire.LARGEST):
         raise wire.BadReply(f"num-examples is {graphs:g}, noise {noise:g}")
     return term, graphs, noise

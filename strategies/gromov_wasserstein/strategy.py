@@ -5,8 +5,8 @@
 over the clients i that answered, c_i labelled items each. The two methods differ in what clients
 minimise ([JC] Algorithm 3), not here. After the last round, and every s rounds if asked for, every
 client embeds its graphs with w_r and releases what its encoder makes of the rows. ([JC] Algorithm 2
-line 6 has the release in the training message, with the client's own weights. Here all clients embed
-with the same weights, so that their rows share a space.)
+line 6 has the release in the training message, with the client's own weights. Here all clients
+embed with the same weights, so that their rows share a space.)
 
 A release costs budget: it is part of the strategy's state, so that a resumed run does not ask for
 it again, and a client that fails later keeps its rows from an earlier release.
