@@ -3,7 +3,8 @@
 `Rounds.run` calls a strategy's five methods in the order in which Flower's own ``start`` does, so
 that both give the same result. Around them it enrols clients, stops when a round changes less than
 the tolerance, writes checkpoints and resumes from one, follows clients that leave and come back,
-enters releases in the privacy ledger, and returns a metrics row per round.
+enters releases in the privacy ledger, returns a metrics row per round, and, if this server is one
+of a graph of SuperLinks, keeps in step with the others (`core.member`).
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ from .core.nodes import may_change
 from .core.presence import Presence, matched
 from .enrolled_grid import EnrolledGrid
 from .node_strategy import NodeStrategy
+from .preprocessing_grid import PreprocessingGrid
 
 log = logging.getLogger("trellis.strategy")
 
 _ROUNDS_TO_COME_BACK = 3
-_MODEL, _STATE = "model.", "state."  # in checkpoints
+_MODEL, _STATE, _PREPROCESSING = "model.", "state.", "preprocessing."  # in checkpoints
 
 Middleware = Callable[[EnrolledGrid], Grid]
 
@@ -64,7 +66,14 @@ class Rounds:
     on_round : called with every round's metrics
     on_enrolled : called with the clients before the first round
     admits : whether a client that comes late may join a run that has begun; a function of the
-        client may raise `StudyError` with the reason why it cannot
+        client may raise `StudyError` with the reason why not
+    places : how many servers and clusters clients can belong to, by name; checked at enrolment
+    sum_group : a number that clients share whose replies are summed together
+    network : the graph of servers that this one is part of
+
+    A strategy with ``handshake``, a method without arguments, says by it what other servers of the
+    graph must know of this one: a key for masks (bytes) and facts. One with ``joined`` is called
+    with the round to begin with, and the one that this server by itself would have begun with.
     """
 
     def __init__(
@@ -82,10 +91,14 @@ class Rounds:
         on_round: Callable[[Row], None] | None = None,
         on_enrolled: Callable[[Sequence[Client]], None] | None = None,
         admits: bool | Callable[[Client], bool] = True,
+        places: Mapping[str, int] | None = None,
+        sum_group: Callable[[int], int] = lambda client: 0,
+        network: Member | None = None,
     ) -> None:
         self.strategy, self.initial_arrays, self.plan = strategy, initial_arrays, plan
         self.middleware = middleware
-        self.admits = admits if callable(admits) else lambda client: bool(admits)
+        self.admits = admits if callable(admits) else lambda client: admits
+        self.places, self.sum_group = places or {}, sum_group
         self.train_config, self.evaluate_config = train_config or {}, evaluate_config or {}
         self.evaluate = evaluate or (lambda arrays: {})
         self.ledger = ledger or Ledger("none")
@@ -100,7 +113,12 @@ class Rounds:
         self.undelivered: list[str] = []
         self.scores: dict[int, ScoreTable] = {}
         self.evaluated: set[int] = set()
-        self.network = Member()
+        self.network = network or Member()
+        # Arrays that clients map their records by, sent with every message; found before the first
+        # round, and kept in checkpoints. With an intercept models have one parameter more.
+        self.preprocessing: dict[str, NDArray[Any]] = {}
+        self.find_preprocessing: Callable[[Grid], None] = lambda grid: None
+        self.intercept = False
         self.progress = _Progress()
         self.arrays = ArrayRecord()
         self.grid: EnrolledGrid
@@ -123,21 +141,30 @@ class Rounds:
             first = snapshot.server_round + 1
             log.info("resumed after round %d", snapshot.server_round)
         self.on_ready()
+        through = self.middleware(self.grid)
+        if snapshot is None:
+            self.find_preprocessing(through)
+        server_round = first = self._join(grid, first)
         for client in self._late:
             self._presence.place(client, first)
         # A strategy that needs no round at all has converged.
         self.progress.converged |= not self.progress.rows and self.exhausted()
-        through = self.middleware(self.grid)
         if snapshot is not None and not snapshot.facts.get("evaluated", True):
             self.grid.begin_round()
-            self._evaluate_round(through, snapshot.server_round, result)
+            prepared = PreprocessingGrid(through, self.preprocessing)
+            self._evaluate_round(prepared, snapshot.server_round, result)
             self._end_round(snapshot.server_round)
-        for server_round in range(first, self.plan.rounds + 1):
-            if self.progress.converged or self.exhausted():
-                break
-            if server_round > first:
-                self._refresh(grid, server_round)
-            self._round(through, server_round, result)
+        try:
+            while server_round <= self.plan.rounds:
+                if self.progress.converged or self.exhausted():
+                    break
+                if server_round > first:
+                    self._refresh(grid, server_round)
+                self.network.expect(grid, server_round)
+                self._round(PreprocessingGrid(through, self.preprocessing), server_round, result)
+                server_round = self.network.next(server_round)
+        finally:
+            self.network.end(server_round - 1)
         # For what comes after the rounds: a client that is back is sent the result.
         self._refresh(grid, len(self.progress.rows), last=True)
         result.arrays = self.arrays
@@ -168,10 +195,12 @@ class Rounds:
             "bytes-up": float(enrolled.bytes_up - up),
             "bytes-down": float(enrolled.bytes_down - down),
             **_numbers(metrics),
+            **self.network.row(),
             "seconds": time.monotonic() - began,
         }
         self.progress.rows.append(row)
-        self.progress.converged = self._has_converged(row)
+        converged = self._has_converged(row)
+        self.progress.converged = self.network.may_stop(server_round, converged)
         self._evaluate_round(grid, server_round, result)
         self._end_round(server_round)
 
@@ -308,7 +337,10 @@ class Rounds:
             *(grid, plan.clients, plan.timeout, plan.enrol_timeout),
             least=plan.clients_least,
             devices=plan.devices,
+            places=self.places,
         )
+        for server, node in enrolled.bridges:
+            self.network.bridge(server, node)
         self.refusals, self.left_out = enrolled.refusals, enrolled.left_out
         self.clients, self._late = enrolled.clients, []
         if snapshot is not None:
@@ -320,8 +352,6 @@ class Rounds:
             enrolled.traffic.bytes_up,
             enrolled.traffic.bytes_down,
         )
-        for _, node in enrolled.bridges:
-            log.warning("node %d is a bridge between servers; this run has one server", node)
         self._presence = Presence(
             self.clients,
             plan.clients,
@@ -329,7 +359,17 @@ class Rounds:
             enrolled.nodes,
             self.admits,
             self.left_out,
+            self.network.bridge,
+            {node for _, node in enrolled.bridges},
+            self.places,
         )
+
+    def _join(self, grid: Grid, first: int) -> int:
+        """Meet the other servers of the graph, if there are any; return the first round."""
+        mask, facts = getattr(self.strategy, "handshake", lambda: (b"", {}))()
+        begun = self.network.begin(grid, first - 1, mask, facts, lambda: self._refresh(grid, 0))
+        getattr(self.strategy, "joined", lambda first, planned: None)(begun, first)
+        return begun
 
     def _refresh(self, grid: Grid, server_round: int, *, last: bool = False) -> None:
         """See which clients are there, if they can come and go."""
@@ -348,10 +388,6 @@ class Rounds:
         asked = self.plan.scores
         return asked == "all" or (asked == "simulated" and self.clients[client].simulated)
 
-    def sum_group(self, client: int) -> int:
-        """Return 0: all clients' replies are summed together, if they are."""
-        return 0
-
     # --- checkpoints --------------------------------------------------------------------------
 
     def _snapshot(self, server_round: int, *, evaluated: bool = True) -> Snapshot:
@@ -365,6 +401,7 @@ class Rounds:
         state: dict[str, NDArray[Any]] = getattr(self.strategy, "state_dict", dict)()
         arrays = {f"{_MODEL}{name}": array for name, array in wire.arrays(self.arrays).items()}
         arrays |= {f"{_STATE}{name}": array for name, array in state.items()}
+        arrays |= {f"{_PREPROCESSING}{name}": a for name, a in self.preprocessing.items()}
         return Snapshot(server_round, arrays, facts, self.progress.rows)
 
     def _restore(self, snapshot: Snapshot) -> None:
@@ -384,6 +421,7 @@ class Rounds:
             if kept[name].shape != now[name].shape:
                 raise ValueError(f"{name} in the checkpoint has shape {kept[name].shape}")
         self.arrays = wire.record(kept)
+        self.preprocessing = _part(snapshot.arrays, _PREPROCESSING)
         if load := getattr(self.strategy, "load_state_dict", None):
             load(_part(snapshot.arrays, _STATE))
         # A resumed run may be given a stricter tolerance or more rounds.

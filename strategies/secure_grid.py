@@ -8,6 +8,10 @@ not know: it sends its messages, alike for all nodes, and gets one reply, whose 
 over the nodes that answered, weighted by ``num-examples``; or the plain sum, if the client's
 summands are given by the study. No reply of a single node ever reaches the server unmasked.
 
+Nodes that are sent the same message are summed together: a strategy with several servers, each with
+a model of its own, gets one reply per server, whose source is the first node of that server. A
+group whose sum fails is left out; the exchange fails if no group has a sum.
+
 With ``noisy`` every client adds its share of one noise before it masks (distributed differential
 privacy), and the reply's metrics have ``noise``, the standard deviation in an entry of the sum.
 
@@ -17,7 +21,7 @@ A strategy that needs single replies, for a median or for distances to the mean,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,7 +43,7 @@ _TIMEOUT = 3600.0
 
 
 class SecureGrid(GridWrapper):
-    """A Grid around another: ``train`` and ``evaluate`` messages come back as one reply, a sum.
+    """A Grid around another: replies to ``train`` and ``evaluate`` messages are sums.
 
     ``query`` messages pass as they are.
 
@@ -57,12 +61,12 @@ class SecureGrid(GridWrapper):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Return one reply, the sum over the nodes that answered, and the replies to queries.
+        """Return one reply per group of equal messages, a sum, and all replies to queries.
 
         Raises
         ------
         StudyError
-            If too few nodes are left for a sum, or messages are not alike.
+            If no sum opens, or a message goes to too few nodes.
         """
         every = list(messages)
         queries = [m for m in every if m.metadata.message_type.startswith("query")]
@@ -73,41 +77,64 @@ class SecureGrid(GridWrapper):
         return found
 
     def _sum(self, asked: list[Message], timeout: float | None) -> list[Message]:
-        """Return one reply, the sum over the nodes that answered."""
+        """Return one reply per group of equal messages: the sum over the nodes that answered."""
         category = asked[0].metadata.message_type
         if category not in ("train", "evaluate"):
             raise StudyError(f"a secure sum of {category!r}: use train or evaluate messages")
-        if any(message.content != asked[0].content for message in asked):
-            raise StudyError(
-                "SecureGrid: nodes are sent different messages, and masks bind what each was sent; "
-                "run a strategy on it that sends all nodes the same and needs nothing but a sum"
-            )
+        groups = _alike(asked)
+        self._check_numbers(groups)
         nodes = [message.metadata.dst_node_id for message in asked]
-        self._check_number(len(nodes), asked[0].metadata.group_id)
         clients = self._clients(nodes)
-        places = {self._numbers[node]: message for node, message in zip(nodes, asked, strict=True)}
-        label = asked[0].metadata.group_id
-        found = self.sums.gather(
+        number, label = self._numbers, asked[0].metadata.group_id
+        found = self.sums.gather_groups(
             self.grid,
-            {place: message.content for place, message in places.items()},
+            {
+                str(place) if len(groups) > 1 else "": {
+                    number[message.metadata.dst_node_id]: message.content for message in group
+                }
+                for place, group in enumerate(groups)
+            },
             clients,
             int(label) if label.isdecimal() else 0,
             _TIMEOUT if timeout is None else timeout,
             category=category,
         )
-        if isinstance(self.grid, EnrolledGrid):
-            of = {place: node for node, place in self._numbers.items()}
-            self.grid.failures |= {of[place]: text for place, text in found.failures.items()}
-            for place in found.survivors:  # in the sum, even if they did not help to open it
-                self.grid.failures.pop(of[place], None)
-        return [Message(_content(found, asked[0]), reply_to=asked[0])]
+        replies = []
+        for group, one in zip(groups, found.values(), strict=True):
+            self._enter_failures(one)
+            if not one.error:
+                replies.append(Message(_content(one, group[0]), reply_to=group[0]))
+        if not replies:
+            raise StudyError(" | ".join(dict.fromkeys(one.error for one in found.values())))
+        return replies
 
-    def _check_number(self, asked: int, server_round: str) -> None:
-        """Refuse a sum of too few; name the clients that are offline."""
-        if asked >= FEWEST or not isinstance(self.grid, EnrolledGrid):
+    def _enter_failures(self, found: SecureAnswers) -> None:
+        """Say of whom a sum goes without, if the grid below keeps account of that."""
+        if not isinstance(self.grid, EnrolledGrid):
             return
+        of = {place: node for node, place in self._numbers.items()}
+        self.grid.failures |= {of[place]: text for place, text in found.failures.items()}
+        if found.error:
+            self.grid.failures |= {of[place]: found.error for place in found.asked}
+            return
+        for place in found.survivors:  # in the sum, even if they did not help to open it
+            self.grid.failures.pop(of[place], None)
+
+    def _check_numbers(self, groups: Sequence[Sequence[Message]]) -> None:
+        """Refuse a sum of too few; name the clients that are offline."""
+        fewest, server_round = min(map(len, groups)), groups[0][0].metadata.group_id
+        if fewest >= FEWEST:
+            return
+        if len(groups) > 1:
+            raise StudyError(
+                f"SecureGrid: {fewest} of the nodes are sent different messages than all others, "
+                f"and a sum is over {FEWEST} nodes at least that are sent the same, which masks "
+                "bind; run a strategy on it that needs nothing but a sum over each group of nodes"
+            )
+        if not isinstance(self.grid, EnrolledGrid):
+            return  # the protocol says how many it needs
         gone = sorted(self.grid.failures.items())
-        text = TooFewClients.left(asked, asked + len(gone), "are there", FEWEST)
+        text = TooFewClients.left(fewest, fewest + len(gone), "are there", FEWEST)
         names = " | ".join(f"{self.grid.client(number).name}: {why}" for number, why in gone)
         raise StudyError(f"round {server_round}: {text}. {names}")
 
@@ -127,6 +154,20 @@ class SecureGrid(GridWrapper):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Refuse: what is pushed by itself would be answered in the clear."""
         raise StudyError("SecureGrid: use send_and_receive, which returns sums")
+
+
+def _alike(messages: Sequence[Message]) -> list[list[Message]]:
+    """Return the messages in groups of equal content, in the order of each group's first."""
+    groups: list[list[Message]] = []
+    for message in messages:
+        for group in groups:
+            first = group[0].content
+            if message.content is first or message.content == first:
+                group.append(message)
+                break
+        else:
+            groups.append([message])
+    return groups
 
 
 def _content(found: SecureAnswers, asked: Message) -> RecordDict:

@@ -121,9 +121,9 @@ class StudyConfig(Checked):
         self.one_of("privacy", PRIVACY_MODES)
         self.positive("epsilon")
         self.between("delta", 0.0, 1.0, least_out=True, most_out=True)
-        self.one_of("method", self.methods if self.table is None else (AUTO_WORD, *self.methods))
         if self.table is not None and self.method == AUTO_WORD:
             object.__setattr__(self, "method", self.table.default(self.privacy))
+        self.one_of("method", self.methods)
         self.at_least("norm_bound", 0.0)
         self.one_of("robust", RULES)
         self.between("trim", 0.0, 0.5, least_out=True, most_out=True)

@@ -27,9 +27,9 @@ class ConsensusGraphConfig(StudyConfig):
 
     Attributes
     ----------
-    method : ``fedgl`` (Algorithm 1 of the paper; ``auto``); baselines ``igl`` (every client by itself),
-        ``fedavg`` (one graph for all); ``one-shot``, the optimum of (8) in one exchange: the server
-        is sent every client's statistic
+    method : ``fedgl`` (``auto``; Algorithm 1 of the paper); baselines ``igl`` (every client by
+        itself), ``fedavg`` (one graph for all); ``one-shot``, the optimum of (8) in one exchange:
+        the server is sent every client's statistic
     standardise : ``none`` takes signals as they are. ``own`` maps every client's columns to mean 0
         and deviation 1 and its squared differences to a mean of 1/2: nothing of that is told; not
         with privacy, where one signal would move all others. ``public`` maps them

@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper as printed: a whole graph is one row of n h entries, of which m are sent.
+"""Algorithm 1 of the paper as printed: m entries are sent of a whole graph, one row of n h.
 
 Each has the budget epsilon / (m n), so that a graph's release is epsilon / n-LDP: n times more
 private, and more noisy, than it claims. With the paper's defaults one bit of a whole graph is sent.

@@ -10,10 +10,10 @@
 ``query.personal``  gets the final w; what the client makes of it and of its raw graphs stays with
                   it (`home`).
 
-Records: ``arrays`` with ``weights``; ``config`` with ``server-round`` and ``classes``. Model, epochs,
-budget and encoder are the client's to choose by the run's settings; a server cannot order others in
-a message. Kept from message to message: the parsed graphs and the model, in memory and for this run
-only.
+Records: ``arrays`` with ``weights``; ``config`` with ``server-round`` and ``classes``. Model,
+epochs, budget and encoder are the client's to choose by the run's settings; a server cannot order
+others in a message. Kept from message to message: the parsed graphs and the model, in memory and
+for this run only.
 
 torch is imported by what trains or embeds and nothing else: on a device every message is a process
 of its own, and for enrolment, keys and shares seconds of imports would be in vain.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from trellis.apps.common import plugins
 from trellis.apps.common.methods import Methods
 from trellis.apps.common.settings import (
     AUTO_WORD,
@@ -130,8 +131,12 @@ class GromovWassersteinConfig(StudyConfig):
         super().__post_init__()
         self.one_of("task", TASKS)
         self.one_of("standardise", ("none", "graph", "auto"))
-        if "." not in self.model:
+        if plugins.known("models", self.model):
+            pass  # a registered model
+        elif self.model in MODELS:
             self.one_of("model", MODELS)
+        else:
+            plugins.find("models", "model", self.model, MODELS)  # raises, with the remedy
         self.one_of("budget_per", ("node", "graph"))
         self.one_of("estimator", ESTIMATORS)
         self.one_of("metric", METRICS)

@@ -220,7 +220,10 @@ class ClusterFinding(ClusterAdmm):
         messages = {
             client: Message(
                 RecordDict(
-                    {"arrays": wire.record({"models": models[client], **self.preprocessing}), **order}
+                    {
+                        "arrays": wire.record({"models": models[client], **self.preprocessing}),
+                        **order,
+                    }
                 ),
                 known.node_id,
                 "query.losses",

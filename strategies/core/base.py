@@ -9,7 +9,7 @@ A strategy for a new study subclasses `StudyStrategy` and writes five small meth
     state() / restore(...)       the arrays a checkpoint must hold
 
 and, for ``norm-bound`` (see `robust`), `bounded_part`, `with_part` and `forget`. Where clients map
-their records before they learn from them, `beside` holds what they need for it: arrays that are the
+their records before they learn from them, `preprocessing` holds what they need: arrays that are the
 same for all and go with every model; ``find_preprocessing`` finds them before the first round.
 
 The rest is here: one query round to enrol clients, one message a client and round, replies matched
@@ -130,7 +130,7 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.evaluated: set[int] = set()
         # Called when nothing stands against the run any more, a checkpoint to go on from included.
         self.on_ready: Callable[[], None] = lambda: None
-        # Goes beside every model that clients are sent; a checkpoint has it too.
+        # Sent with every model; a checkpoint has it too.
         self.preprocessing: dict[str, Vector] = {}
         # Whether models have one parameter more than there are variables.
         self.intercept = False
@@ -519,7 +519,9 @@ class StudyStrategy(Strategy, Generic[Reply]):
             "clients": [vars(client) for client in self.clients],
             "ledger": self.ledger.state_dict(),
         }
-        preprocessing = {f"{_PREPROCESSING}{name}": array for name, array in self.preprocessing.items()}
+        preprocessing = {
+            f"{_PREPROCESSING}{name}": array for name, array in self.preprocessing.items()
+        }
         return Snapshot(server_round, {**self.state(), **preprocessing}, facts, self.progress.rows)
 
     def _restore(self, snapshot: Snapshot) -> None:
@@ -532,7 +534,9 @@ class StudyStrategy(Strategy, Generic[Reply]):
         self.progress = _Progress(snapshot.rows, **snapshot.facts["progress"])
         self.ledger.load_state_dict(snapshot.facts["ledger"])
         kept = {name for name in snapshot.arrays if name.startswith(_PREPROCESSING)}
-        self.preprocessing = {name[len(_PREPROCESSING) :]: snapshot.arrays[name] for name in sorted(kept)}
+        self.preprocessing = {
+            name[len(_PREPROCESSING) :]: snapshot.arrays[name] for name in sorted(kept)
+        }
         self.restore({n: array for n, array in snapshot.arrays.items() if n not in kept})
         # A resumed run may be given a stricter tolerance or more rounds.
         if self.progress.converged and self.progress.rows:

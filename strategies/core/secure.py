@@ -71,6 +71,7 @@ class SecureAnswers:
 
     Attributes
     ----------
+    asked : the clients that were to be in the sum
     total : the sums over ``survivors``, by name
     survivors : the clients in the sum
     failures : why a client failed, by client; one that failed after its vector had come is in
@@ -82,6 +83,7 @@ class SecureAnswers:
     error : why there is no sum; empty where there is one
     """
 
+    asked: list[int] = field(default_factory=list)
     total: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     survivors: list[int] = field(default_factory=list)
     failures: dict[int, str] = field(default_factory=dict)
@@ -213,6 +215,8 @@ class SecureSum:
         first group.
         """
         wanted = {label: _Group(str(label), payloads) for label, payloads in groups.items()}
+        for group in wanted.values():
+            group.answers.asked = sorted(group.payloads)
         for group in wanted.values():
             if len(group.payloads) < FEWEST:
                 raise StudyError(

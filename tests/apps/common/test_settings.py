@@ -27,7 +27,7 @@ def test_the_apps_run_configs_have_every_setting_with_its_default():
 @pytest.mark.parametrize("study", list(apps.STUDIES))
 def test_an_app_leaves_open_how_many_clients_and_servers_there_are(study):
     config = PYPROJECT["tool"]["flwr"]["app"]["config"][study]
-    usual = config_class(study)().settings()
+    usual = config_class(study).defaults()
     other = {key for key in usual if config[key] != usual[key]}
     assert config.keys() == usual.keys()
     assert other == {"clients", "servers"} & usual.keys()
