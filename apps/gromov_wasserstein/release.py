@@ -215,6 +215,11 @@ def warnings(config: GromovWassersteinConfig) -> list[str]:
             f"epsilon={config.epsilon:g} a graph: above {WORRYING:g} it protects nobody in "
             "practice."
         )
+    if config.at_home and not config.trains:
+        found.append(
+            "Nothing is trained: weights come from the seed, and the bits have all of epsilon. "
+            "method='fedavg' trains with noise in the sums."
+        )
     if config.trains and not config.sums:
         found.append(
             "epsilon covers the embeddings only: the server sees "

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
-from trellis.apps.gromov_wasserstein.release import STATEMENTS, encode_rows, spent
+from trellis.apps.gromov_wasserstein.release import encode_rows, spent, statement
 from trellis.apps.gromov_wasserstein.report import privacy as report_privacy
 
 from .runs import PRIVACY, SIZE, H, run, shown, table
@@ -107,7 +107,7 @@ def test_a_simulation_is_said_to_protect_nobody_and_a_deployment_is_not():
 
 def test_no_privacy_claims_nothing():
     text = shown(run(privacy="none"), PRIVACY)
-    assert STATEMENTS["none"]["claim"] in text
+    assert statement(GromovWassersteinConfig())["claim"] in text
     assert "flip" not in text
     assert "LDP" not in text
 
