@@ -278,7 +278,7 @@ def test_no_module_that_a_run_names_is_imported(study, key, owner, device, monke
         if study == "server-graph":
             settings |= {"servers": 1, "privacy": "sound", "clip": 1.0}
         else:
-            settings |= {"privacy": "sound", "secure-aggregation": True, "share-labels": False}
+            settings |= {"privacy": "sound", "share-labels": False}
         for kind in ("query.enrol", "train"):
             reply = send(node, run_config(study, settings), kind)
             assert "E4" in heard(reply) or "E1" in heard(reply)

@@ -29,7 +29,8 @@ SOUND = {"privacy": "sound", "epsilon": 0.5, "clients": 1}
 
 def ask(run_config, node, *asked: tuple[str, dict, dict]) -> list[Message]:
     """Return one device's answers to messages (kind, arrays, config)."""
-    record = "config" if run_config["study"] == "consensus-graph" else "order"
+    ported = ("consensus-graph", "gromov-wasserstein")
+    record = "config" if run_config["study"] in ported else "order"
     answers = []
     with LocalGrid(apps.client_app, [node], run_config) as grid:
         (number,) = grid.get_node_ids()

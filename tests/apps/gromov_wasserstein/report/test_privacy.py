@@ -82,7 +82,7 @@ def test_who_learns_what_follows_the_settings():
     assert off["embeddings, encoded"]["covered by epsilon"] == "yes"
     masked = run(privacy="paper", estimator="raw", secure_aggregation=True, share_labels=False)
     on = table(masked, PRIVACY, "who learns it")
-    assert "sum only (secure aggregation is on)" in on[updates]["who learns it"]
+    assert "mean only (secure aggregation is on)" in on[updates]["who learns it"]
     assert on["labels of graphs"]["who learns it"] == "nobody: they are not sent"
     for rows in (off, on):  # no more is covered than the encoded embeddings and what comes of them
         yes = [what for what, row in rows.items() if str(row["covered by epsilon"])[:3] == "yes"]
