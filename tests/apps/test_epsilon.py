@@ -39,7 +39,7 @@ SMALL = {
         "clients": 3, "nodes": 5, "signals": "20", "rounds": 4, "tolerance": 0.0,
     },
     "gromov-wasserstein": {
-        "clients": 3, "graphs": 6, "rounds": 2, "local-epochs": 1, "downstream": "none",
+        "clients": 3, "graphs": 6, "rounds": 2, "downstream": "none",
     },
     "joint-precision": {
         "clients": 3, "variables": 4, "blocks": 2, "samples": "30", "rounds": 4, "tolerance": 0.0,

@@ -70,15 +70,17 @@ STRATEGIES += [
         {"clusters": "auto:1-2", "rounds": 3, "assign-every": 1},
     )
 ]
-_GRAPHS = {"clients": 3, "graphs": 6, "local-epochs": 1, "downstream": "anomaly"}
+_GRAPHS = {"clients": 3, "graphs": 6, "downstream": "anomaly"}
+_EPOCH = {"local-epochs": 1}
 STRATEGIES += [
     ("gromov-wasserstein", {**_GRAPHS, **more})
     for more in (
-        {},
-        {"method": "fedprox", "model": "gin", "task": "graph", "batch": 1},
-        {"sample": 2, "privacy": "paper", "epsilon": 20.0, "release-every": 2},
-        {"secure-aggregation": True},
+        _EPOCH,
+        {**_EPOCH, "method": "fedprox", "model": "gin", "task": "graph", "batch": 1},
+        {**_EPOCH, "sample": 2, "privacy": "paper", "epsilon": 20.0, "release-every": 2},
+        {**_EPOCH, "secure-aggregation": True},
         {"privacy": "sound", "method": "fedavg", "estimator": "double"},
+        {"privacy": "sound", "method": "fedavg", "held-out": 0.3},
     )
 ]
 # Against a bad client: bounds that clip honest replies as well, and middles in place of means.
@@ -99,7 +101,7 @@ STRATEGIES += [
             (_CLIP, {"robust": "trimmed"}),
         ),
         ("cluster-admm", _CLUSTERS, (_CLIP, {"mixing": "exact", **_CLIP}, _MEDIAN)),
-        ("gromov-wasserstein", _GRAPHS, (_CLIP, {"robust": "trimmed"})),
+        ("gromov-wasserstein", {**_GRAPHS, **_EPOCH}, (_CLIP, {"robust": "trimmed"})),
     )
     for more in rules
 ]
