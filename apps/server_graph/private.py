@@ -184,7 +184,7 @@ def _training_ratio(
 
 
 def digest(config: ServerGraphConfig) -> str:
-    """Return what all settings of a run are known by, in orders."""
+    """Return what all settings of a run are known by, in messages."""
     text = json.dumps(config.settings(), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
