@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from trellis.strategies.server_graph.sums import GradientSums
 from trellis.strategies.topology.graph import Topology
 
 from .config import ServerGraphConfig
+from .private import Terms
 
 
 def server_graph(
@@ -104,7 +105,7 @@ class NoiseNeeded(GridWrapper):
     grid : secure sums
     strategy : says which clients are whose in a round
     clients : by number, from 1
-    needed : the deviation that the sums of a client with so many samples need
+    terms : how much noise the sums of clients need
     """
 
     def __init__(
@@ -112,10 +113,10 @@ class NoiseNeeded(GridWrapper):
         grid: Grid,
         strategy: ServerGraph,
         clients: Sequence[Client],
-        needed: Callable[[int], float],
+        terms: Terms,
     ) -> None:
         super().__init__(grid)
-        self.strategy, self.clients, self.needed = strategy, clients, needed
+        self.strategy, self.clients, self.terms = strategy, clients, terms
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -138,8 +139,8 @@ class NoiseNeeded(GridWrapper):
     def deviation(self, server_round: int, server: int) -> float:
         """Return the most noise that any of a server's clients needs in their sum."""
         homes = self.strategy.homes(server_round)
-        own = {c.count for n, c in enumerate(self.clients, 1) if homes.get(n) == server}
-        return max(map(self.needed, own))
+        own = [c.count for n, c in enumerate(self.clients, 1) if homes.get(n) == server]
+        return self.terms.needed_by_all(own)
 
 
 def outages(config: ServerGraphConfig, graph: Topology) -> tuple[Outage, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from trellis.apps.common import plugins
 from trellis.apps.common.methods import Method, Methods
@@ -174,6 +174,13 @@ class ServerGraphConfig(StandardisedConfig):
         if str(given.get("privacy", "none")) == "none":
             found.setdefault("method", "none")
         return found
+
+    @classmethod
+    def of_method(cls, settings: Mapping[str, Any]) -> Self:
+        """Build the config of a method from settings out of which it takes what it needs."""
+        given = {"method": "hybrid", "privacy": "none", **settings}
+        row = METHODS.row(given["method"], given["privacy"])
+        return cls.from_settings({key: value for key, value in given.items() if row.has(key)})
 
     def pace(self, parameters: int) -> float:
         """Return mu: what is set, or with ``auto`` 1 / L of so many parameters, intercept included.

@@ -43,6 +43,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -150,6 +151,10 @@ class Terms:
         """Return the noise that the sums of a client with ``samples`` need."""
         # A hair more: what all plan together is not less than its own share by a rounding.
         return self.sensitivity(samples) / self.ratio(samples) * (1.0 + 1e-9)
+
+    def needed_by_all(self, samples: Iterable[int]) -> float:
+        """Return the noise that a sum over clients with so many samples needs."""
+        return max(map(self.needed_deviation, set(samples)))
 
     def _ratio(self, sampling: float) -> float:
         share = SCORE_SHARE * (self.held_out > 0.0) + UNITS_SHARE * self.units

@@ -389,8 +389,8 @@ class SummedRun(GraphRun):
 
         config = self.config
         sums = SecureSum(noisy=True, dropout=config.dropout, colluding=config.colluding)
-        needed = Terms.of(config).needed_deviation
-        self.through = NoiseNeeded(SecureGrid(grid, sums), self.strategy, grid.clients, needed)
+        terms = Terms.of(config)
+        self.through = NoiseNeeded(SecureGrid(grid, sums), self.strategy, grid.clients, terms)
         return self.through
 
     def admits(self, client: Client) -> bool:

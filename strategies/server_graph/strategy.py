@@ -143,8 +143,7 @@ class ServerGraph(NodeStrategy):
             sent[server] = {"arrays": model, "config": ConfigRecord(told)}
         label = str(server_round)
         return (
-            Message(RecordDict(sent[homes[node]]), node, "train", group_id=label)  # type: ignore[arg-type]
-            for node in chosen
+            Message(RecordDict(sent[homes[node]]), node, "train", group_id=label) for node in chosen
         )
 
     def aggregate_train(
