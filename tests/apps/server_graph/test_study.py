@@ -46,7 +46,7 @@ def test_on_quadratics_with_one_hessian_noise_leaves_the_centroid_alone(topology
 
 def test_masked_is_exact_for_any_loss_and_any_batch_and_hybrid_is_not():
     settings = {**OPEN, "sigma": 1.0, "rounds": 60, "batch": 5}
-    clean = study({**settings, "method": "none"})
+    clean = study(of_method(settings, "none"))
     masked = study({**settings, "method": "masked"})
     hybrid = study({**settings, "method": "hybrid"})
     assert far(masked.arrays["models"], clean.arrays["models"]) < 1e-10

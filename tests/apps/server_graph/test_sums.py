@@ -81,7 +81,7 @@ def test_every_row_tells_epsilon_and_the_run_keeps_to_it():
 
 @pytest.mark.parametrize("method", ["iid", "none", "masked"])
 def test_other_methods_between_servers_are_refused_as_they_would_be_hybrid(method):
-    with pytest.raises(ConfigError, match=r"privacy='none'.*'sound' has method=hybrid or fedavg"):
+    with pytest.raises(ConfigError, match=r"privacy='sound'.*'sound' has method=hybrid or fedavg"):
         config(method=method)
 
 
