@@ -126,7 +126,7 @@ OTHER = {
     "step": 0.2, "batch": 5, "local_steps": 2, "clip": 1.0, "average": 0.4, "sigma": 0.3,
     "ridge": 0.02, "loss": "least-squares", "secure_aggregation": "off", "failures": "1:5",
     "on_server_loss": "rehome", "features": 3, "samples": "50", "spread": 0.4,
-    "release": "each", "personal": "server", "privacy": "sound", "standardise": "shared",
+    "privacy": "sound", "standardise": "shared",
     "scales": "h1:0:1,h2:0:1",
 }  # fmt: skip
 
@@ -136,10 +136,7 @@ def changed(key, value):
     beside = {
         "norm_bound": {"secure_aggregation": "off", "robust": "none"},
         "robust": {"secure_aggregation": "off", "norm_bound": 3.0},
-        "held_out": {"privacy": "sound", "method": "none"},
-        "release": {"privacy": "sound", "method": "hybrid", "clip": 1.0},
-        "personal": {"privacy": "sound", "method": "none"},
-        "privacy": {"method": "none"},
+        **dict.fromkeys(("epsilon", "dropout", "colluding", "average"), {"privacy": "sound"}),
         "clip": {"method": "none"},
         "scales": {"standardise": "auto"},
     }
