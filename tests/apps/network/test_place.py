@@ -118,6 +118,7 @@ def test_a_server_that_would_wait_for_nobody_is_told_so():
 
 # --- terms ---------------------------------------------------------------------------------------
 
+SOUND = {"privacy": "sound"}
 OWN_AFFAIR = {"timeout": 5.0, "enrol_timeout": 5.0, "clients_least": 4}
 OTHER = {
     "rounds": 7, "tolerance": 1e-3, "clients": 12, "sample": 2, "epsilon": 2.0, "delta": 1e-6,
@@ -136,7 +137,7 @@ def changed(key, value):
     beside = {
         "norm_bound": {"secure_aggregation": "off", "robust": "none"},
         "robust": {"secure_aggregation": "off", "norm_bound": 3.0},
-        **dict.fromkeys(("epsilon", "dropout", "colluding", "average"), {"privacy": "sound"}),
+        **{key: dict(SOUND) for key in ("epsilon", "dropout", "colluding", "average")},
         "clip": {"method": "none"},
         "scales": {"standardise": "auto"},
     }

@@ -105,7 +105,7 @@ def test_a_graph_file_that_is_not_there_or_in_parts(tmp_path, capsys):
         ({"loss": "hinge"}, "loss='hinge': use one of logistic, least-squares"),
         (
             {"loss": "no.such.Loss"},
-            "loss='no.such.Loss': use one of logistic, least-squares, small-mlp",
+            "loss='no.such.Loss': use one of logistic",
         ),
         ({"secure-aggregation": "maybe"}, "secure-aggregation='maybe': use one of auto, on, off"),
         ({"on-server-loss": "wait"}, "on-server-loss='wait': use one of drop, rehome"),
