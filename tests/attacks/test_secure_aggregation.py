@@ -71,7 +71,6 @@ class Servant:
                 {
                     "data-path": str(folder / f"{name}.npz"),
                     "state-path": str(folder / f"state-{name}"),
-                    "require-privacy": True,
                     "server": 0,
                     "signing-key": str(folder / f"{name}.pem"),
                     "trusted-keys": str(folder / "trusted"),
@@ -79,8 +78,8 @@ class Servant:
             )
         (folder / "trusted").write_text("".join(lines))
         settings = {
-            "privacy": "sound",
-            "release": "each",
+            "method": "none",
+            "secure-aggregation": "on",
             "clip": 1.0,
             "clients": count,
             "servers": 1,
