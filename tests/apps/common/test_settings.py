@@ -105,8 +105,8 @@ def test_a_bad_setting_is_named_with_what_is_allowed(settings, message):
         ("server-graph", {"robust": "median", "method": "none", "clients": 20}, "asks 2 of its"),
         (
             "server-graph",
-            {"norm-bound": 1, "privacy": "sound", "clip": 1, "secure-aggregation": "off"},
-            "with privacy='sound': epsilon is of the mean of the clients' own steps",
+            {"norm-bound": 1, "privacy": "sound", "clip": 1},
+            "norm-bound has no effect with method='hybrid' and privacy='sound'",
         ),
         ("joint-precision", {"robust": "median"}, "meet in a penalty, not in a mean"),
         ("joint-precision", {"norm-bound": 1, "method": "glasso"}, "method='glasso' has no rounds"),
