@@ -92,13 +92,14 @@ def words(answer: Message) -> dict[str, Any]:
 # All that a run under sound can be: noisy sums or releases of single clients, and where results
 # of a client's own are made.
 SOUND = [("consensus-graph", {"method": method}) for method in ("fedgl", "igl", "fedavg")]
+SOUND += [("joint-precision", {"method": method}) for method in ("group", "pooled", "glasso")]
 SOUND += [
     ("server-graph", {"method": "fedavg"}),
     ("server-graph", {"method": "hybrid", "servers": 1}),
 ]
 SOUND += [
     (study, {"release": release, "personal": personal})
-    for study in ("joint-precision", "cluster-admm")
+    for study in ("cluster-admm",)
     for release, personal in (("sum", "device"), ("sum", "server"), ("each", "auto"))
 ]
 
