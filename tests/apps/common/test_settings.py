@@ -182,7 +182,7 @@ def test_a_number_may_be_left_to_the_study_by_a_word():
 @pytest.mark.parametrize("study", apps.STUDIES)
 def test_files_of_a_figure_have_the_study_s_defaults(study):
     kind = config_class(study)
-    plain = kind().settings()
+    plain = kind.defaults()
     found = kind.as_defaults({"rounds": 7})
     assert found.pop("rounds") == 7
     assert found == {key: plain[key] for key in found}

@@ -190,7 +190,7 @@ def test_a_device_that_requires_privacy_refuses_at_enrolment_and_after(devices):
     paper = {"method": "iid", "privacy": "paper", "clip": 1.0, "secure_aggregation": "on"}
     with grid_of({**OPEN, "clients": 3, **paper}, devices) as grid:
         assert [c.name for c in enrol(grid, 3, 5.0, 5.0).clients] == ["site0"]
-        assert "max-epsilon 3" in reasons(state / ".site2-trellis")[-1]
+        assert "this device requires privacy='sound'" in reasons(state / ".site2-trellis")[-1]
 
 
 def test_threads_of_one_run_answer_as_one_does():
