@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trellis.apps.common.own_data.scaling import StandardisedConfig
-from trellis.apps.common.settings import AUTO, ConfigError, Scalar
+from trellis.apps.common.settings import AUTO, ConfigError, ReleaseConfig, Scalar
 
 LOSSES = ("ridge", "logistic")
 PAPER_CLUSTERS = 3
@@ -19,7 +19,7 @@ _CLUSTERS = re.compile(r"([0-9]+)|auto(?::([0-9]+)(?:-([0-9]+))?)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterAdmmConfig(StandardisedConfig):
+class ClusterAdmmConfig(StandardisedConfig, ReleaseConfig):
     """Settings, under the names of the paper where it has one.
 
     Attributes

@@ -220,10 +220,16 @@ def test_what_is_no_scale_is_refused_whatever_the_records_are(what, tmp_path):
 
 SUMS = {
     "server-graph": {"method": "fedavg", "batch": 0},
-    "cluster-admm": {"clusters": "1"},
+    "cluster-admm": {"clusters": "1", "servers": 1},
 }
 LOSSES = {"server-graph": ("logistic", "least-squares"), "cluster-admm": ("logistic", "ridge")}
-HANDLERS = {"server-graph": server_graph.summands, "cluster-admm": cluster_admm.summands}
+HANDLERS = {
+    "steps": server_graph.summands, "score": server_graph.score, "units": server_graph.sizes,
+}  # fmt: skip
+# What says that sums are noisy, and which record a message's settings are in.
+NOISY = {"server-graph": {}, "cluster-admm": {"release": "sum"}}
+RECORDS = {"server-graph": "config", "cluster-admm": "order"}
+CATEGORIES = {"score": "evaluate", "units": "train.units"}
 _run = iter(range(1, 10**6))
 
 
@@ -233,8 +239,8 @@ class _Sent:
     class metadata:
         message_type = "train.secagg_masked"
 
-    def __init__(self, arrays: dict[str, np.ndarray], order: dict[str, Any]) -> None:
-        self.content = RecordDict({"arrays": wire.record(arrays), "order": ConfigRecord(order)})
+    def __init__(self, record: str, arrays: dict[str, np.ndarray], order: dict[str, Any]) -> None:
+        self.content = RecordDict({"arrays": wire.record(arrays), record: ConfigRecord(order)})
 
 
 def _asked(study: str, config: Any, w: np.ndarray, width: float) -> list[tuple[str, dict, dict]]:
@@ -243,9 +249,9 @@ def _asked(study: str, config: Any, w: np.ndarray, width: float) -> list[tuple[s
         terms = {"round": 1, "width": width, "length": 1.0, "weight": 0.6, "whole": True}
         kinds = ("units", "scales", "moments", "score")
         return [(kind, {"models": w[None]}, {**terms, "ask": kind}) for kind in kinds]
-    known = {"round": 1, "settings": digest(config)}
+    known = {"server-round": 1, "settings": digest(config)}
     noise = Terms.of(config).needed_deviation(12)
-    orders = {"units": {"units": True}, "score": {"score": True}, "steps": {"deviation": noise}}
+    orders = {"units": {}, "score": {}, "steps": {"deviation": noise}}
     return [(kind, {"model": w}, {**known, **order}) for kind, order in orders.items()]
 
 
@@ -256,7 +262,8 @@ def _terms(folder: Path, study: str, config: Any, records: Any, scaling: Any, w:
     context = Context(next(_run), 1, node, RecordDict(), run_config)
     found = {}
     for kind, arrays, order in _asked(study, config, w, width):
-        mine = HANDLERS[study](_Sent({**arrays, **scaling}, order), context)
+        handler = HANDLERS[kind] if study == "server-graph" else cluster_admm.summands
+        mine = handler(_Sent(RECORDS[study], {**arrays, **scaling}, order), context)
         values = np.concatenate([np.ravel(mine.arrays[name]) for name in sorted(mine.arrays)])
         found[kind] = values, mine.noise.__self__.sensitivity
     return found
@@ -270,8 +277,8 @@ def test_one_record_moves_a_sum_by_no_more_than_is_counted_whatever_the_scales(
     rng = np.random.default_rng(place)
     for trial, loss in enumerate(LOSSES[study] * 3):
         settings = {
-            "privacy": "sound", "release": "sum", "clients": 4, "servers": 1, "loss": loss,
-            "held-out": 0.4, "standardise": "shared", **SUMS[study],
+            "privacy": "sound", "clients": 4, "loss": loss, "held-out": 0.4,
+            "standardise": "shared", **NOISY[study], **SUMS[study],
         }  # fmt: skip
         config = config_class(study).from_settings(settings)
         X, y = _records()
@@ -304,7 +311,8 @@ class Four:
     """A server that asks four devices for sums over whichever of them it likes."""
 
     def __init__(self, folder: Path, study: str, **settings: Any) -> None:
-        chosen = {"clients": 4, "servers": 1, "standardise": "shared", **SUMS[study], **settings}
+        chosen = {"clients": 4, "standardise": "shared", **SUMS[study], **settings}
+        self.record = RECORDS[study]
         self.config = config_class(study).from_settings(chosen)
         self.folder, nodes = folder, []
         for k in range(4):
@@ -324,22 +332,25 @@ class Four:
     def __exit__(self, *args: Any) -> None:
         self.grid.__exit__(*args)
 
-    def sum(self, who: Any, layout: Any, order: Any, arrays: Any = None) -> Any:
-        content = RecordDict({"order": ConfigRecord(order)})
+    def sum(
+        self, who: Any, layout: Any, order: Any, arrays: Any = None, kind: str = "train"
+    ) -> Any:
+        content = RecordDict({self.record: ConfigRecord(order)})
         if arrays:
             content["arrays"] = wire.record(arrays)
         asked = {"": {k: RecordDict(dict(content)) for k in who}}
-        return self.secure.gather_groups(self.grid, asked, self.clients, 1, 10.0, layout=layout)[
-            ""
-        ].total
+        found = self.secure.gather_groups(
+            *(self.grid, asked, self.clients, 1, 10.0), layout=layout, category=kind
+        )
+        return found[""].total
 
 
 def test_sums_of_features_over_other_clients_do_not_tell_one_client_s(tmp_path):
     """The sum over four less that over three is the fourth's means and deviations."""
     with Four(tmp_path, "server-graph", privacy="none", **{"secure-aggregation": "on"}) as server:
-        layout, order = units.summands_layout(D), {"units": True}
-        assert server.sum(range(4), layout, order)
-        assert not server.sum(range(3), layout, order)
+        layout, order = units.summands_layout(D), {"server-round": 0}
+        assert server.sum(range(4), layout, order, kind="train.units")
+        assert not server.sum(range(3), layout, order, kind="train.units")
         assert "sums of features is in a sum already" in " ".join(reasons(tmp_path / "0" / "state"))
 
 
@@ -349,7 +360,7 @@ def test_sums_of_features_over_other_clients_do_not_tell_one_client_s(tmp_path):
 def test_all_that_can_be_asked_for_again_and_again_spends_epsilon_at_most(
     study, held_out, epsilon, tmp_path
 ):
-    settings = {"privacy": "sound", "release": "sum", "epsilon": epsilon, "held-out": held_out}
+    settings = {"privacy": "sound", **NOISY[study], "epsilon": epsilon, "held-out": held_out}
     settings |= {"rounds": 2} if study == "server-graph" else {}
     w = np.zeros(D + 1)
     shapes = {
@@ -367,7 +378,8 @@ def test_all_that_can_be_asked_for_again_and_again_spends_epsilon_at_most(
             for kind, arrays, order in asked[:: -1 if time else 1]:
                 scaling = {**PLAIN, "scale": np.full(D, 10.0**time)}
                 sent = {**arrays, **scaling}
-                opened[kind] += bool(server.sum(range(4), shapes[kind], order, sent))
+                sums = CATEGORIES.get(kind, "train") if study == "server-graph" else "train"
+                opened[kind] += bool(server.sum(range(4), shapes[kind], order, sent, sums))
         assert opened["units"] == 1
         assert bool(opened["score"]) is bool(held_out)
         for k in range(4):

@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord, Context, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.release import grid_plan, sensitivity
+from trellis.apps.server_graph import client_app as server_graph
+from trellis.apps.server_graph.config import ServerGraphConfig
+from trellis.apps.server_graph.private import Terms, digest
 from trellis.privacy.accounting.budget import DeviceLedger
+from trellis.strategies.core import wire
 
 from .server_studies import ask, device, model
 
@@ -182,23 +187,48 @@ def test_no_single_record_decides_whether_a_device_answers(
 ) -> None:
     rng = np.random.default_rng(1)
     X, y = rng.standard_normal((40, 4)), rng.choice([-1.0, 1.0], 40)
-    chosen: dict[str, Any] = {"privacy": "sound", "clients": 1, "servers": 1}
     if study == "cluster-admm":
+        chosen: dict[str, Any] = {"privacy": "sound", "clients": 1, "servers": 1}
         chosen |= {"clusters": "1", "loss": "logistic" if loss == "logistic" else "ridge"}
-        arrays, order = {"v": np.ones(4)}, {"round": 1, "rho": 3.0, "share": 1.0}
     else:
-        chosen |= {"method": "hybrid", "clip": 1.0, "secure-aggregation": "off"}
+        chosen = {"privacy": "sound", "clients": 3, "method": "fedavg", "clip": 1.0}
         chosen |= {"loss": "logistic" if loss == "logistic" else "least-squares"}
-        arrays, order = {"model": np.full(4, 1e3)}, {"round": 1}
     said = []
     for node in neighbours(tmp_path, X, y, record, target):
         enrolled = ask(study, chosen, node, "query.enrol")
         assert not enrolled.has_error(), enrolled.error.reason
         about = dict(enrolled.content["client"])
         said.append({key: value for key, value in about.items() if key != "name"})
-        answer = ask(study, chosen, node, "train", arrays, **order)
-        assert np.all(np.isfinite(model(answer)))
+        if study == "cluster-admm":
+            order = {"round": 1, "rho": 3.0, "share": 1.0}
+            answer = model(ask(study, chosen, node, "train", {"v": np.ones(4)}, **order))
+        else:
+            answer = gradient_of(chosen, node, np.full(4, 1e3))
+            assert np.linalg.norm(answer) <= 1.0 / 10.0 * 40.0
+        assert np.all(np.isfinite(answer))
     assert said[0] == said[1]
+
+
+def gradient_of(chosen: dict[str, Any], node: dict[str, Any], w: Array) -> Array:
+    """Return what a device of server-graph would add to a sum before noise."""
+    config = ServerGraphConfig.from_settings(chosen)
+    run_config = {"study": "server-graph", "seed": 1, "out": "", **config.run_config()}
+    needed = Terms.of(config).needed_deviation(40)
+    told = {"server-round": 1, "settings": digest(config), "deviation": needed}
+    arrays = wire.record({"model": w})
+    content = RecordDict({"arrays": arrays, "config": ConfigRecord({**told})})
+    context = Context(next(_run), 1, node, RecordDict(), run_config)
+
+    class Sent:
+        class metadata:
+            message_type = "train.secagg_masked"
+
+    sent: Any = Sent()
+    sent.content = content
+    return server_graph.summands(sent, context).arrays["gradient"]
+
+
+_run = iter(range(1, 10**6))
 
 
 def test_targets_of_a_regression_are_no_error_text_when_asked_for_as_labels(
@@ -221,38 +251,37 @@ def test_without_privacy_such_files_are_still_refused(tmp_path: Path) -> None:
 
 # --- server-graph in the clear -------------------------------------------------------------------
 
-CLEAR = {"privacy": "sound", "clients": 1, "servers": 1, "ridge": 0.0, "step": 1.0, "epsilon": 1e30}
+CLEAR = {"privacy": "paper", "clients": 1, "servers": 1, "ridge": 0.0, "step": 1.0, "epsilon": 1e30}
+NONE = {"privacy": "none", "clients": 1, "servers": 1}
 
 
 @pytest.mark.parametrize(
     "chosen",
     [
-        {"method": "iid", "clip": 1e9, "sigma": 1e-9},
-        {"method": "iid", "clip": 1.0, "sigma": 1.0},
-        {"method": "hybrid", "clip": 1.0, "sigma": 1.0, "secure-aggregation": "off"},
-        {"method": "hybrid", "clip": 1e9, "sigma": 1.0},
-        {"method": "hybrid", "clip": 1e-9, "sigma": 1.0},
-        {"method": "hybrid", "clip": 1.0, "sigma": 1.0, "step": 1e9},
-        {"method": "none", "privacy": "none"},
-        {"method": "masked", "privacy": "none", "sigma": 1.0},
+        {**CLEAR, "method": "iid", "clip": 1e9, "sigma": 1e-9},
+        {**CLEAR, "method": "iid", "clip": 1.0, "sigma": 1.0},
+        {**CLEAR, "method": "hybrid", "clip": 1.0, "sigma": 1.0, "secure-aggregation": "off"},
+        {**CLEAR, "method": "hybrid", "clip": 1.0, "sigma": 1.0},
+        {"privacy": "sound", "clients": 3, "servers": 1, "clip": 1e9},
+        {"privacy": "sound", "clients": 3, "servers": 1, "clip": 1e-9},
+        {**NONE, "method": "none"},
+        {**NONE, "method": "masked", "sigma": 1.0},
     ],
 )
 def test_required_privacy_lets_no_update_out_in_the_clear(
     tmp_path: Path, chosen: dict[str, Any]
 ) -> None:
     node = device(tmp_path, np.ones((1, 3)), np.array([1.0]), **{"require-privacy": True})
-    settings_ = {**CLEAR, **chosen}
-    reply = ask("server-graph", settings_, node, "query.enrol")
+    reply = ask("server-graph", chosen, node, "query.enrol")
     assert reply.has_error() or "refused" in reply.content["client"]
-    reply = ask("server-graph", settings_, node, "train", {"model": np.zeros(3)}, round=1)
-    assert reply.has_error()
+    model_ = {"model": np.zeros(3)}
+    assert ask("server-graph", chosen, node, "train", model_, server_round=1).has_error()
 
 
-def test_required_privacy_takes_part_by_secure_aggregation_and_not_otherwise(
-    tmp_path: Path,
-) -> None:
+def test_required_privacy_takes_part_in_noisy_sums_and_not_otherwise(tmp_path: Path) -> None:
     node = device(tmp_path, np.ones((4, 3)), np.ones(4), **{"require-privacy": True})
-    chosen = {**CLEAR, "method": "hybrid", "clip": 1.0, "sigma": 1.0}
+    chosen = {"privacy": "sound", "clients": 3, "servers": 1, "clip": 1.0}
     reply = ask("server-graph", chosen, node, "query.enrol")
     assert "refused" not in reply.content["client"]
-    assert ask("server-graph", chosen, node, "train", {"model": np.zeros(3)}, round=1).has_error()
+    model_ = {"model": np.zeros(3)}
+    assert ask("server-graph", chosen, node, "train", model_, server_round=1).has_error()

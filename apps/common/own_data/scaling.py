@@ -30,7 +30,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.apps.common.settings import ConfigError, ReleaseConfig
+from trellis.apps.common.settings import ConfigError, StudyConfig
 
 Array = NDArray[np.float64]
 
@@ -122,7 +122,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StandardisedConfig(ReleaseConfig):
+class StandardisedConfig(StudyConfig):
     """The settings of studies whose features can be in any units.
 
     Attributes

@@ -53,11 +53,18 @@ _SERVERS = {"servers": 3, "topology": "ring", "clients": 6, "samples": "10"}
 STRATEGIES += [
     ("server-graph", {**_SERVERS, "secure-aggregation": "off", **more})
     for more in (
-        *({"method": method} for method in ("none", "hybrid", "masked", "iid", "fedavg")),
+        *({"method": method} for method in ("none", "hybrid", "masked", "iid")),
         {"sample": 1},
         {"failures": "1:2-3", "on-server-loss": "rehome"},
     )
-] + [("server-graph", {**_SERVERS, "clients": 9, "method": "masked"})]
+]
+_SUMS = {**_SERVERS, "clients": 9, "privacy": "sound"}
+STRATEGIES += [
+    ("server-graph", {**_SERVERS, "clients": 9, "method": "masked"}),
+    ("server-graph", {"clients": 6, "samples": "10", "method": "fedavg"}),
+    ("server-graph", {**_SUMS, "held-out": 0.3, "average": 0.5}),
+    ("server-graph", {**_SERVERS, "privacy": "paper", "method": "iid", "clip": 1.0}),
+]
 _CLUSTERS = {"servers": 3, "topology": "ring", "clients": 9, "features": 5, "clusters": "2"}
 STRATEGIES += [
     ("cluster-admm", {**_CLUSTERS, **more})
