@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from trellis.apps.common.own_data.scaling import StandardisedConfig
-from trellis.apps.common.settings import AUTO, ConfigError, Scalar
+from trellis.apps.common.settings import AUTO, ConfigError, ReleaseConfig, Scalar
 from trellis.strategies.core.rules import FEWEST
 from trellis.strategies.topology.rules import check_rule
 
@@ -21,7 +21,7 @@ DEFAULT_SIGMA = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerGraphConfig(StandardisedConfig):
+class ServerGraphConfig(StandardisedConfig, ReleaseConfig):
     """Settings, under the names of the paper where it has one.
 
     Attributes
