@@ -67,9 +67,7 @@ def _by_cluster(
         return _admm(ClusterAdmm, config, seed, adjacency, count, **more)
     config.permit_search(first_assignment(config.assign_every))
     more |= {"every": config.assign_every, "rng": partial(generator, seed, "sampling", 0, 0)}
-    return _admm(
-        ClusterFinding, config, seed, adjacency, count, timeout=config.timeout, **more
-    )
+    return _admm(ClusterFinding, config, seed, adjacency, count, timeout=config.timeout, **more)
 
 
 def _admm(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from trellis.apps.common.methods import Methods
 from trellis.apps.common.own_data.scaling import StandardisedConfig
@@ -177,11 +177,17 @@ class ClusterAdmmConfig(StandardisedConfig):
                 f"rounds, or set epsilon to {spent:.4g} if that is meant"
             )
 
+    @classmethod
+    def having_effect(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of ``settings`` that have an effect in their method, to compare methods."""
+        privacy = str(settings.get("privacy", "none"))
+        row = METHODS.row(str(settings.get("method") or METHODS.default(privacy)), privacy)
+        return {key: value for key, value in settings.items() if row.has(key)}
+
     def as_method(self, method: str, privacy: str = "none", **changes: Scalar) -> Self:
         """Return the same run by another method: the settings that have an effect there."""
-        row = METHODS.row(method, privacy)
-        kept = {key: value for key, value in self.settings().items() if row.has(key)}
-        return self.from_settings({**kept, **changes, "method": method, "privacy": privacy})
+        asked = {**self.settings(), **changes, "method": method, "privacy": privacy}
+        return self.from_settings(self.having_effect(asked))
 
     @property
     def has_noise(self) -> bool:

@@ -453,5 +453,3 @@ def _evaluate(run: Run, rounds: Rounds, arrays: ArrayRecord) -> dict[str, float]
         count = max(strategy.clusters, len(truth.models))
         found["right"] = agreement(groups, truth.clusters, count)
     return found
-
-

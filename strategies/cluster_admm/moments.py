@@ -24,8 +24,8 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from trellis.strategies.core import wire
-from trellis.strategies.grid_wrapper import GridWrapper
 from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.grid_wrapper import GridWrapper
 from trellis.strategies.node_strategy import NodeStrategy
 from trellis.strategies.places import ask_places
 
@@ -180,10 +180,7 @@ class ClusterMoments(NodeStrategy):
         counts = {node: n for _, count, _ in good.values() for node, n in count.items()}
         noise = float(np.sqrt(sum(noise**2 for _, _, noise in good.values())))
         self.lasting = set(counts)
-        wanted = self.sums[self.made]
-        self.made += 1
-        metrics = self._take(wanted, total, counts, noise)
-        return self.public(), MetricRecord(dict(metrics))
+        return self.public(), MetricRecord(dict(self.take(total, counts, noise)))
 
     def _with_sources(self, replies: Iterable[Message]) -> Iterable[Message]:
         """Yield replies; those of single nodes say who is in them, as those of sums do."""
@@ -195,9 +192,12 @@ class ClusterMoments(NodeStrategy):
                 reply.content["sum"] = ConfigRecord(dict(who))  # type: ignore[arg-type]
             yield reply
 
-    def _take(
-        self, wanted: str, total: dict[str, Array], counts: Mapping[int, float], noise: float
+    def take(
+        self, total: dict[str, Array], counts: Mapping[int, float], noise: float
     ) -> dict[str, float]:
+        """Take the next sum, over ``counts`` samples by node; return metrics."""
+        wanted = self.sums[self.made]
+        self.made += 1
         if wanted == UNITS:
             assert self.units is not None
             (places,) = total.values()
@@ -329,5 +329,7 @@ def _read_terms(
     metrics = content.get("metrics")
     noise = float(metrics.get("noise", 0.0)) if isinstance(metrics, MetricRecord) else 0.0  # type: ignore[arg-type]
     if not all(0.0 <= value < 2.0**53 for value in (noise, *counts.values())):
-        raise wire.BadReply(f"numbers out of range: noise {noise:g}, samples {list(counts.values())}")
+        raise wire.BadReply(
+            f"numbers out of range: noise {noise:g}, samples {list(counts.values())}"
+        )
     return found, counts, noise

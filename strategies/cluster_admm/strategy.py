@@ -389,9 +389,7 @@ class ClusterAdmm(NodeStrategy):
 
         mail, me = self.mailbox, self.mailbox.place.server
         told = {s: g.facts.get(_CLIENTS) for s, g in mail.board.greetings.items() if s != me}
-        self.elsewhere = sum(
-            (self._counts(s, t) for s, t in told.items()), np.zeros(self.clusters)
-        )
+        self.elsewhere = sum((self._counts(s, t) for s, t in told.items()), np.zeros(self.clusters))
         self._count()
         kept = {s: g.facts.get(KEPT_ROUND) for s, g in mail.board.greetings.items()}
         for neighbour in self._lone.neighbours:
@@ -482,7 +480,7 @@ def _center(sent: RecordDict) -> tuple[Array, float] | None:
     arrays, config = sent.get("arrays"), sent.get("config")
     if not isinstance(arrays, ArrayRecord) or "v" not in arrays:
         return None
-    return arrays["v"], float(config["rho"])  # type: ignore[index,arg-type,call-overload]
+    return arrays["v"], float(config["rho"])  # type: ignore[index,arg-type]
 
 
 # What ``norm-bound`` limits: the client's step |w_k - v_k / rho|. What (8) averages,
@@ -493,4 +491,3 @@ STEP = Bounded(
     origin=lambda _, sent: np.asarray(wire.unpack(sent[0]) / sent[1]),
     replace=_replace,
 )
-

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from trellis.apps.cluster_admm.release import grid_plan, sensitivity
 
 from trellis.apps.cluster_admm.config import ClusterAdmmConfig
-from trellis.apps.cluster_admm.release import grid_plan, sensitivity
 from trellis.privacy.accounting.budget import DeviceLedger
 
 from .server_studies import ask, device, model

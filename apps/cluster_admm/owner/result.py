@@ -1,9 +1,9 @@
 """What a device of cluster-admm is left with, and how it scores on its own held-out samples.
 
 Made on the device: a model of its own, from its samples alone or from these and the clusters'
-private models (`private.device`). Made by the servers: the model that its server holds for its cluster, which it was
-sent (times rho, with its dual) in every round, and the cluster's number. It learns nothing of other
-clusters, nor who else is in its own.
+private models (`private.device`). Made by the servers: the model that its server holds for its
+cluster, which it was sent (times rho, with its dual) in every round, and the cluster's number. It
+learns nothing of other clusters, nor who else is in its own.
 """
 
 from __future__ import annotations

@@ -58,6 +58,11 @@ def job(kind: str, method: Settings, rounds: int) -> dict[str, Any]:
     return found
 
 
+def config_of(changes: Settings) -> ClusterAdmmConfig:
+    """Return the paper's setting with changes; what has no effect in the method is left out."""
+    return ClusterAdmmConfig.from_settings(ClusterAdmmConfig.having_effect({**PAPER, **changes}))
+
+
 def simulated(making: Making, jobs: Sequence[Settings], title: str = "") -> list[list[Simulation]]:
     """Return the simulations of every job, one a seed, on all cores."""
     sizes = {name: making[name] for name in _SIZES if name in making.numbers}
@@ -70,7 +75,7 @@ def one(pair: tuple[Settings, int]) -> Simulation:
     """Return one simulation of the paper's setting with a job's changes, and a seed."""
     job, seed = pair
     with one_blas_thread():
-        return simulate(ClusterAdmmConfig.from_settings({**PAPER, **job}), seed)
+        return simulate(config_of(job), seed)
 
 
 def curves_of(runs: Sequence[Simulation], which: str = "nmsd") -> Vector:

@@ -17,15 +17,14 @@ from trellis.privacy.accounting.zcdp import (
     zcdp_epsilon,
 )
 
-from ..config import ClusterAdmmConfig
 from .judging import Gap, above, judged
 from .setting import (
     NMSD,
     NO_LIMIT,
-    PAPER,
     SITUATIONS,
     Vector,
     columns,
+    config_of,
     curves_of,
     drawn,
     ends,
@@ -149,7 +148,7 @@ def _privacy_sweep(making: Making, key: str, words: str, sign: float) -> list[Fi
     }
     rows: list[dict[str, Any]] = []
     for value, row in zip(values, columns(lines), strict=True):
-        config = ClusterAdmmConfig.from_settings({**PAPER, key: value, "epsilon": NO_LIMIT})
+        config = config_of({"privacy": "paper", key: value, "epsilon": NO_LIMIT})
         spent = [
             decaying_total_of(config.phi0, config.zeta, np.flatnonzero(took_part) + 1)
             for run in found[value, 0.4]

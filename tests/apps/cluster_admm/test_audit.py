@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from trellis.apps.cluster_admm.release import projected, sensitivity
 
 from trellis.apps.cluster_admm.audit import PAPER_SETTINGS, audits, ordinary, pulled
 from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.private.moments import SENSITIVITY
-from trellis.apps.cluster_admm.release import projected, sensitivity
 from trellis.apps.command import main
 from trellis.apps.common.settings import ConfigError
 from trellis.privacy.accounting.zcdp import decaying_total

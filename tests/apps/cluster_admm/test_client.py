@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
+from trellis.apps.cluster_admm.release import bounded, grid_plan, projected, round_event
 
 from trellis.apps.cluster_admm import client_app
 from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.data import held_out_rows, synthetic_table, synthetic_truth
-from trellis.apps.cluster_admm.release import bounded, grid_plan, projected, round_event
 from trellis.apps.cluster_admm.steps import primal_step
 from trellis.apps.common.seeds import generator
 from trellis.privacy.accounting.budget import DeviceLedger

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
-
-from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.exactness import SLACK, largest_error, permit_scales, permit_step
 from trellis.apps.cluster_admm.release import bounded, projected, sensitivity
+
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.steps import LogisticStep, SureStep, descent_steps, primal_step
 from trellis.privacy.accounting.budget import PrivacyRefused
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.release import (
     bounded,
     gradient_bound,
@@ -20,6 +18,8 @@ from trellis.apps.cluster_admm.release import (
     total_rho,
     warnings,
 )
+
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.steps import primal_step
 from trellis.apps.common.node import Node
 from trellis.apps.common.tables import DataError

@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from trellis.apps.cluster_admm.release import bounded, release_model
 
 from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.data import synthetic_table, synthetic_truth
 from trellis.apps.cluster_admm.problem import optimum
-from trellis.apps.cluster_admm.release import bounded, release_model
 from trellis.apps.cluster_admm.simulate import client_tables, simulate
 from trellis.apps.cluster_admm.steps import RidgeSteps, primal_step
 from trellis.apps.common.node import Node

@@ -7,9 +7,9 @@ from threading import Barrier, Thread
 
 import numpy as np
 import pytest
+from trellis.strategies.cluster_admm.accelerated import AcceleratedAdmm
 
 from trellis.apps.common.seeds import generator
-from trellis.strategies.cluster_admm.accelerated import AcceleratedAdmm
 from trellis.strategies.cluster_admm.finding import ClusterFinding
 from trellis.strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
 from trellis.strategies.core.base import Client, RoundPlan, StudyError
