@@ -142,7 +142,7 @@ def readings(config: ClusterAdmmConfig, seed: int) -> dict[str, Vector]:
     found: dict[str, list[Vector]] = {"(1)": [], "(2)": [], "(4)": [], "uniform": []}
     for q in range(config.cluster_count):
         parts = [
-            [tables[k] for k in np.flatnonzero((homes == s) & (groups == q))]
+            [tables[k] for k in np.flatnonzero((homes == s) & (groups == q)).tolist()]
             for s in range(config.servers)
         ]
         mine = list(itertools.chain(*parts))

@@ -38,7 +38,7 @@ from ..simulate import Rounds
 from ..steps import alone
 from .image_data import ImageSet, Tables, Task, Unseen, dealt, mnist, organs
 from .judging import Gap, above, judged
-from .setting import PAPER_EPSILON, config_of
+from .setting import PAPER_EPSILON
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -152,7 +152,8 @@ def one(job: tuple[str, Settings, int, Sequence[int]]) -> Array:
     images, tasks, unseen, _ = setting(name)
     size, changes = images.train_images[0].size, dict(changes)
     whole = bool(changes.pop("whole", False))
-    config = config_of({"features": size, **changes})
+    asked = ClusterAdmmConfig.having_effect({**PAPER, "features": size, **changes})
+    config = ClusterAdmmConfig.from_settings(asked)
     clusters = synthetic_truth(config, seed).clusters
     tables = dealt(images, tasks, clusters, SAMPLES[name], seed, whole)
     with one_blas_thread():

@@ -55,6 +55,8 @@ def job(kind: str, method: Settings, rounds: int) -> dict[str, Any]:
     found = {**SITUATIONS[kind], **method, "rounds": rounds}
     if found.get("method") == "fedavg":  # one server has the clients of all
         found["sample"] = PAPER["servers"] * found["sample"]
+    if found.get("method") == "local":  # nothing is sent, so nothing is noised
+        found["privacy"] = "none"
     return found
 
 

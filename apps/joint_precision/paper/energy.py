@@ -139,7 +139,7 @@ def _spent(item: tuple[str, str, int], most: float, **numbers: Any) -> Spent:
 def _recovered(seed: int, variables: int, blocks: int, samples: int) -> float:
     """Return the largest error of a client's S that the server recovers from one message."""
     settings = {"variables": variables, "blocks": blocks, "samples": str(samples)}
-    plain = {"rounds": 2, "tolerance": 1e-3, "screening": False, "acceleration": "off"}
+    plain = {"rounds": 2, "tolerance": 1e-3, "screening": False}
     with quiet():
         return recovery_error({**settings, **plain}, seed=seed)
 

@@ -157,7 +157,7 @@ def _overheard(
     settings: dict[str, Any], config: JointPrecisionConfig, seed: int
 ) -> dict[str, float]:
     """Whether the server knows how many pairs of samples agree, from one message."""
-    plain = {"rounds": 2, "screening": False, "acceleration": "off", "tolerance": 1e-3}
+    plain = {"rounds": 2, "screening": False, "tolerance": 1e-3}
     # Few variables and many samples, so that S is positive semidefinite as it is.
     few = {**settings, "variables": 12, "samples": "400", **plain}
     theirs, own = recovered(few, seed)

@@ -108,7 +108,7 @@ def _stream(heard):
         {"path": 3},
         {"method": "glasso"},
         {"one-exchange": "off"},
-        {"one-exchange": "off", "acceleration": "off", "path": 3},
+        {"one-exchange": "off", "path": 3},
     ],
 )
 def test_two_data_sets_with_the_same_noisy_tau_send_the_same_messages(tmp_path, monkeypatch, extra):

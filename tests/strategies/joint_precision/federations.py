@@ -13,7 +13,7 @@ from trellis.strategies.joint_precision.strategy import JointPrecision, Precisio
 
 STUDY = "joint-precision"
 FEW = {"variables": 12, "blocks": 2, "samples": "60,80,100,80", "clients": 4, "lambda1": 0.15}
-SMALL = {**FEW, "acceleration": "off"}  # every step by itself: what happens between is looked at
+SMALL = {**FEW}  # every step by itself: what happens between is looked at
 COUNTS = np.array([60.0, 80.0, 100.0, 80.0])
 TIGHT = {"tolerance": 0.0, "rounds": 60}
 BOTH = pytest.mark.parametrize("penalty", ["group", "fused"])

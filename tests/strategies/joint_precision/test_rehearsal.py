@@ -47,7 +47,7 @@ def test_the_certificate_is_the_clients_own(penalty, matrices):
         patch.setattr(Rehearsal, "hear_step", falsified(hear[0]))
         patch.setattr(Rehearsal, "hear_screening", falsified(hear[1]))
         found = run(STUDY, {**FEW, "method": penalty})
-    expected = run(STUDY, {**FEW, "method": penalty, "acceleration": "off", "tolerance": 1e-10})
+    expected = run(STUDY, {**FEW, "method": penalty, "tolerance": 1e-10})
     assert found.headline["gap"] <= 1e-6
     assert found.metrics[-1]["objective"] - expected.metrics[-1]["objective"] <= 1e-6
     assert len(found.metrics) > 4
@@ -56,7 +56,7 @@ def test_the_certificate_is_the_clients_own(penalty, matrices):
 @BOTH
 def test_the_objective_is_within_the_tolerance_of_that_of_plain_rounds(penalty):
     found = run(STUDY, {**FEW, "method": penalty})
-    expected = run(STUDY, {**FEW, "method": penalty, "acceleration": "off", "tolerance": 1e-10})
+    expected = run(STUDY, {**FEW, "method": penalty, "tolerance": 1e-10})
     assert len(found.metrics) <= 3
     difference = found.metrics[-1]["objective"] - expected.metrics[-1]["objective"]
     assert -1e-9 <= difference <= 1e-6
@@ -79,7 +79,7 @@ def test_who_is_lost_after_the_screening_is_left_out_of_the_problem(penalty, sin
 def test_a_client_much_heavier_than_the_others_is_screened_by_itself():
     settings = {**FEW, "samples": "20,20,20,400"}
     found = run(STUDY, settings)
-    expected = run(STUDY, {**settings, "acceleration": "off"})
+    expected = run(STUDY, {**settings})
     np.testing.assert_allclose(found.arrays["sparse"], expected.arrays["sparse"], atol=2e-3)
     assert found.metrics[0]["bytes-down"] > 0.0  # it was asked
 
