@@ -19,6 +19,7 @@ from trellis.privacy.accounting.zcdp import (
 
 from .judging import Gap, above, judged
 from .setting import (
+    DELTA,
     NMSD,
     NO_LIMIT,
     PAPER,
@@ -159,7 +160,7 @@ def _privacy_sweep(making: Making, key: str, words: str, sign: float) -> list[Fi
         told["zCDP in all, by the paper"] = paper_decaying_total(phi0, zeta, rounds)
         told["of a client in every round"] = decaying_total(phi0, zeta, rounds)
         told |= {"of the mean client": float(np.mean(spent)), "of the busiest": max(spent)}
-        rows.append({**told, "epsilon of the busiest": zcdp_epsilon(max(spent), ClusterAdmmConfig.delta)})
+        rows.append({**told, "epsilon of the busiest": zcdp_epsilon(max(spent), DELTA)})
     making.table(rows, show=f"NMSD, dB, at iteration {rounds}; totals in zCDP as if C = bound held")
     making.console.print(
         "mean client, busiest: of the rounds clients did take part in. No data has gradients "

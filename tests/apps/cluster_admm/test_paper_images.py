@@ -94,7 +94,7 @@ def test_the_models_are_those_of_a_run_through_messages(changes, tmp_path):
         np.savez(tmp_path / f"c{k:02d}.npz", X=X, y=y)
         lines.append(f"c{k:02d},{k * 4 // 12},{clusters[k]}")
     (tmp_path / "assignment.csv").write_text("\n".join(lines) + "\n")
-    settings = {**SMALL, "standardise": "none", "held-out": 0, **changes}
+    settings = {**SMALL, "standardise": "none", "held-out": 0.0, **changes}
     settings = ClusterAdmmConfig.having_effect(settings)
     told = apps.run("cluster-admm", settings, data=tmp_path, seed=7).arrays["models"]
     images = striped()
