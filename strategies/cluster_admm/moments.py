@@ -180,7 +180,8 @@ class ClusterMoments(NodeStrategy):
         counts = {node: n for _, count, _ in good.values() for node, n in count.items()}
         noise = float(np.sqrt(sum(noise**2 for _, _, noise in good.values())))
         self.lasting = set(counts)
-        return self.public(), MetricRecord(dict(self.take(total, counts, noise)))
+        metrics = self.take(total, counts, noise)
+        return self.public(), MetricRecord(dict(metrics))
 
     def _with_sources(self, replies: Iterable[Message]) -> Iterable[Message]:
         """Yield replies; those of single nodes say who is in them, as those of sums do."""

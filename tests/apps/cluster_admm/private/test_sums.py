@@ -258,7 +258,7 @@ def test_what_cannot_be_summed_is_refused_by_name(settings, why):
 
 
 def test_clients_that_learn_alone_send_nothing(heard):
-    result = study({k: v for k, v in SOME.items()} | {"method": "local"}, seed=2)
+    result = study({**SOME, "method": "local"}, seed=2)
     assert {kind for kind, _ in heard} == {"query.enrol", "query.personal"}
     assert result.arrays["clients"].shape == (12, 4)
     assert result.headline["nmsd"] < 0.0
