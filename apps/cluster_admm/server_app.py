@@ -302,7 +302,7 @@ def models_of(rounds: Rounds) -> Models:
     """Return the models (S, Q, d); of a method whose clients learn alone (K, 1, d)."""
     strategy = rounds.strategy
     if isinstance(strategy, ClusterAdmm):
-        return strategy.models
+        return wire.unpack(rounds.arrays["models"])
     if isinstance(strategy, ClusterMoments):
         return strategy.releases.models[None]
     size = _parameters(rounds, rounds.clients)

@@ -41,7 +41,8 @@ def ask(
     if arrays is not None:
         content["arrays"] = wire.record(arrays)
     if order:
-        content["order"] = ConfigRecord(dict(order))
+        content["order"] = content["config"] = ConfigRecord(dict(order))
+        content["config"]["server-round"] = order.get("round", 1)
     with LocalGrid(apps.client_app, [node], run_config) as grid:
         (number,) = grid.get_node_ids()
         (reply,) = grid.send_and_receive([Message(content, number, kind)])

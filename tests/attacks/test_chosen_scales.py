@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from tests.apps.device_logs import reasons
 from trellis import apps
-from trellis.apps.cluster_admm import client_app as cluster_admm
+from trellis.apps.cluster_admm.private import device as cluster_admm
 from trellis.apps.common.own_data import units
 from trellis.apps.common.runner import make_run_config
 from trellis.apps.common.settings import config_class
@@ -190,10 +190,10 @@ def test_scales_that_make_a_guessed_record_constant_do_not_carry_it_past_the_cli
     assert np.linalg.norm(found[0] - found[1]) <= pooled.sensitivity(clip) * (1.0 + 1e-9)
 
 
-# --- every model with noise of its own -----------------------------------------------------------
+# --- a model in the clear ------------------------------------------------------------------------
 
 EACH = {
-    "privacy": "sound", "release": "each", "clients": 3, "servers": 1, "topology": "complete",
+    "clients": 3, "servers": 1, "topology": "complete",
     "clusters": "1", "loss": "ridge", "rounds": 3,
 }  # fmt: skip
 
@@ -219,7 +219,7 @@ def test_what_is_no_scale_is_refused_whatever_the_records_are(what, tmp_path):
 # --- noisy sums ----------------------------------------------------------------------------------
 
 SUMS = {
-    "server-graph": {"method": "fedavg", "batch": 0},
+    "server-graph": {"method": "fedavg", "batch": 0, "servers": 1},
     "cluster-admm": {"clusters": "1"},
 }
 LOSSES = {"server-graph": ("logistic", "least-squares"), "cluster-admm": ("logistic", "ridge")}
@@ -234,15 +234,18 @@ class _Sent:
         message_type = "train.secagg_masked"
 
     def __init__(self, arrays: dict[str, np.ndarray], order: dict[str, Any]) -> None:
-        self.content = RecordDict({"arrays": wire.record(arrays), "order": ConfigRecord(order)})
+        record = ConfigRecord(order)
+        self.content = RecordDict(
+            {"arrays": wire.record(arrays), "order": record, "config": record}
+        )
 
 
 def _asked(study: str, config: Any, w: np.ndarray, width: float) -> list[tuple[str, dict, dict]]:
     """Return all that can be asked for in a sum, with arrays and order."""
     if study == "cluster-admm":
-        terms = {"round": 1, "width": width, "length": 1.0, "weight": 0.6, "whole": True}
+        terms = {"server-round": 1, "width": width, "length": 1.0, "weight": 0.6, "whole": True}
         kinds = ("units", "scales", "moments", "score")
-        return [(kind, {"models": w[None]}, {**terms, "ask": kind}) for kind in kinds]
+        return [(kind, {"models": w[None]}, {**terms, "sum": kind}) for kind in kinds]
     known = {"round": 1, "settings": digest(config)}
     noise = Terms.of(config).needed_deviation(12)
     orders = {"units": {"units": True}, "score": {"score": True}, "steps": {"deviation": noise}}
@@ -270,7 +273,7 @@ def test_one_record_moves_a_sum_by_no_more_than_is_counted_whatever_the_scales(
     rng = np.random.default_rng(place)
     for trial, loss in enumerate(LOSSES[study] * 3):
         settings = {
-            "privacy": "sound", "release": "sum", "clients": 4, "servers": 1, "loss": loss,
+            "privacy": "sound", "clients": 4, "loss": loss,
             "held-out": 0.4, "standardise": "shared", **SUMS[study],
         }  # fmt: skip
         config = config_class(study).from_settings(settings)
@@ -304,7 +307,7 @@ class Four:
     """A server that asks four devices for sums over whichever of them it likes."""
 
     def __init__(self, folder: Path, study: str, **settings: Any) -> None:
-        chosen = {"clients": 4, "servers": 1, "standardise": "shared", **SUMS[study], **settings}
+        chosen = {"clients": 4, "standardise": "shared", **SUMS[study], **settings}
         self.config = config_class(study).from_settings(chosen)
         self.folder, nodes = folder, []
         for k in range(4):
@@ -325,7 +328,7 @@ class Four:
         self.grid.__exit__(*args)
 
     def sum(self, who: Any, layout: Any, order: Any, arrays: Any = None) -> Any:
-        content = RecordDict({"order": ConfigRecord(order)})
+        content = RecordDict({"order": ConfigRecord(order), "config": ConfigRecord(order)})
         if arrays:
             content["arrays"] = wire.record(arrays)
         asked = {"": {k: RecordDict(dict(content)) for k in who}}
@@ -349,8 +352,8 @@ def test_sums_of_features_over_other_clients_do_not_tell_one_client_s(tmp_path):
 def test_all_that_can_be_asked_for_again_and_again_spends_epsilon_at_most(
     study, held_out, epsilon, tmp_path
 ):
-    settings = {"privacy": "sound", "release": "sum", "epsilon": epsilon, "held-out": held_out}
-    settings |= {"rounds": 2} if study == "server-graph" else {}
+    settings = {"privacy": "sound", "epsilon": epsilon, "held-out": held_out}
+    settings |= {"rounds": 2, "release": "sum"} if study == "server-graph" else {}
     w = np.zeros(D + 1)
     shapes = {
         "steps": {"gradient": (D + 1,)},

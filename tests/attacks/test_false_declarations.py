@@ -34,11 +34,12 @@ LIAR = 4
 NAME = f"client-{LIAR + 1}"
 SERVERS = {"servers": 3, "topology": "complete"}
 # By name: study, settings, the array of the result that everyone uses.
-SOUND = {"privacy": "sound", "epsilon": 20.0, "personal": "server", "clients": 8}
+DP = {"privacy": "sound", "epsilon": 20.0, "clients": 8}
+SOUND = {**DP, "personal": "server"}
 PRIVATE = {
     "consensus-graph": ({**SOUND, "nodes": 6}, "consensus"),
     "joint-precision": ({**SOUND, "variables": 12, "samples": "60"}, "consensus"),
-    "cluster-admm": ({**SOUND, "servers": 1, "features": 4, "clusters": "1"}, "models"),
+    "cluster-admm": ({**DP, "features": 4, "clusters": "1"}, "models"),
 }
 OPEN = {
     "consensus-graph": {"clients": 6, "rounds": 2, "nodes": 6},

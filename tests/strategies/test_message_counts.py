@@ -15,9 +15,6 @@ from trellis.sim import grid
 
 GRAPH = {"nodes": 12, "signals": "40"}
 PRECISION = {"variables": 18, "blocks": 3, "samples": "80"}
-CLUSTERS = {"clients": 12, "servers": 3, "topology": "complete", "clusters": "2", "features": 6,
-            "mixing": "exact", "tau": 0.0, "samples": "20", "tolerance": 1e-6,
-            "rounds": 600}  # fmt: skip
 PLAIN = {"acceleration": "off"}
 BY_ROUNDS = {**PLAIN, "one-exchange": "off"}
 EACH = {"privacy": "sound", "release": "each", "epsilon": 20.0}
@@ -31,13 +28,11 @@ TABLE = [
     ("joint-precision", {**PRECISION, "method": "glasso"}, PLAIN, 1, 2),
     ("joint-precision", {**PRECISION, "path": 4}, BY_ROUNDS, 6, 24),
     ("joint-precision", {**PRECISION, **EACH}, BY_ROUNDS, 1, 12),
-    ("cluster-admm", CLUSTERS, PLAIN, 25, 46),
 ]
 # Where the result is, and what brings plain rounds so close to the optimum that they stand for it.
 RESULT = {
     "consensus-graph": (("consensus", "weights"), {"tolerance": 1e-9, "rounds": 500}),
     "joint-precision": (("sparse", "precision"), {"tolerance": 1e-11, "rounds": 2000}),
-    "cluster-admm": (("models",), {"tolerance": 1e-11}),
 }
 
 
