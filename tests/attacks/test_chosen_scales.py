@@ -32,7 +32,6 @@ from trellis.strategies.core.enrolment import enrol
 from trellis.strategies.core.secure import SecureSum
 
 from .same_device import with_secret
-from .server_studies import ask as ask_study
 from .server_studies import device
 from .test_private_consensus import asked_for, summands_of
 from .test_sound_studies import ask, observable
@@ -190,12 +189,7 @@ def test_scales_that_make_a_guessed_record_constant_do_not_carry_it_past_the_cli
     assert np.linalg.norm(found[0] - found[1]) <= pooled.sensitivity(clip) * (1.0 + 1e-9)
 
 
-# --- a model in the clear ------------------------------------------------------------------------
-
-EACH = {
-    "clients": 3, "servers": 1, "topology": "complete",
-    "clusters": "1", "loss": "ridge", "rounds": 3,
-}  # fmt: skip
+# --- what is no scale ------------------------------------------------------------------------------
 
 
 def _records(first: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -208,11 +202,15 @@ def _records(first: Any = None) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_no_scale_is_refused_whatever_the_records_are(what, tmp_path):
-    sent = {**PLAIN, **BAD[what], "v": np.zeros(D + 1)}
+    settings = {"privacy": "sound", "clients": 3, "clusters": "1"}
+    config = config_class("cluster-admm").from_settings(settings)
+    run_config = {"study": "cluster-admm", "seed": 1, "out": "", **config.run_config()}
+    sent = {**PLAIN, **BAD[what], "models": np.zeros((1, D + 1))}
     for name, first in (("one", None), ("other", ODD["1e300"])):
-        node = device(tmp_path / name, *_records(first))
-        reply = ask_study("cluster-admm", EACH, node, "train", sent, round=1, rho=3.0, share=0.3)
-        assert "E3" in reply.error.reason
+        node = with_secret(device(tmp_path / name, *_records(first)))
+        context = Context(next(_run), 1, node, RecordDict(), run_config)
+        with pytest.raises(ValueError):
+            cluster_admm.summands(_Sent(sent, {"sum": "scales", "server-round": 1}), context)
         assert DeviceLedger(tmp_path / name / "state").events() == []
 
 

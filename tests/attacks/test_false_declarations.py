@@ -37,7 +37,7 @@ SERVERS = {"servers": 3, "topology": "complete"}
 DP = {"privacy": "sound", "epsilon": 20.0, "clients": 8}
 SOUND = {**DP, "personal": "server"}
 PRIVATE = {
-    "consensus-graph": ({**SOUND, "nodes": 6}, "consensus"),
+    "consensus-graph": ({**DP, "nodes": 6}, "consensus"),
     "joint-precision": ({**SOUND, "variables": 12, "samples": "60"}, "consensus"),
     "cluster-admm": ({**DP, "features": 4, "clusters": "1"}, "models"),
 }
