@@ -189,7 +189,7 @@ def test_scales_that_make_a_guessed_record_constant_do_not_carry_it_past_the_cli
     assert np.linalg.norm(found[0] - found[1]) <= pooled.sensitivity(clip) * (1.0 + 1e-9)
 
 
-# --- what is no scale ------------------------------------------------------------------------------
+# --- what is no scale ----------------------------------------------------------------------------
 
 
 def _records(first: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -209,7 +209,7 @@ def test_what_is_no_scale_is_refused_whatever_the_records_are(what, tmp_path):
     for name, first in (("one", None), ("other", ODD["1e300"])):
         node = with_secret(device(tmp_path / name, *_records(first)))
         context = Context(next(_run), 1, node, RecordDict(), run_config)
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=r"scale|offset|target"):
             cluster_admm.summands(_Sent(sent, {"sum": "scales", "server-round": 1}), context)
         assert DeviceLedger(tmp_path / name / "state").events() == []
 
