@@ -30,6 +30,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ class ClusterFinding(ClusterAdmm):
         self,
         *args: Any,
         every: int,
-        rng: Callable[[], np.random.Generator] = np.random.default_rng,
+        rng: Callable[[], np.random.Generator] = partial(np.random.default_rng, 0),
         timeout: float | None = None,
         **kwargs: Any,
     ) -> None:

@@ -38,11 +38,13 @@ def plain_app(*, places: bool = True) -> ClientApp:
         metrics = MetricRecord({"num-examples": count})
         return Message(RecordDict({"arrays": record, "metrics": metrics}), reply_to=message)
 
-    @app.query("place")
     def place(message, context):
         k = data(context)[2]
         config = ConfigRecord({"server": k % SERVERS, "cluster": k % CLUSTERS})
-        return Message(RecordDict({"config": config} if places else {}), reply_to=message)
+        return Message(RecordDict({"config": config}), reply_to=message)
+
+    if places:
+        app.query("place")(place)
 
     @app.train()
     def train(message, context):
