@@ -97,12 +97,13 @@ class ClusterFinding(ClusterAdmm):
         self,
         *args: Any,
         every: int,
-        rng: Callable[[], np.random.Generator] = partial(np.random.default_rng, 0),
+        rng: Callable[[], np.random.Generator] | None = None,
         timeout: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.every, self.rng, self.timeout = every, rng, timeout
+        self.every, self.timeout = every, timeout
+        self.rng = rng or partial(np.random.default_rng, 0)
         self.split = self.clusters == 1
         self.searching = self.clusters > 1
         self.assignments = 0
