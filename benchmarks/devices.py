@@ -31,7 +31,6 @@ CLIENTS = 3
 _ANSWERED = "answered"
 
 _SOUND = {"privacy": "sound", "epsilon": 5.0}
-_EACH = {**_SOUND, "release": "each"}
 _HELD_OUT = {"held-out": 0.2}
 _SERVER = {"servers": 1, "rounds": 2}
 _FINDING = {"clusters": "auto", "assign-every": 1, "rounds": 4}
@@ -75,7 +74,7 @@ OTHER_CASES = {
         # Each client's statistic by itself.
         Case("consensus-graph-each", "consensus-graph", {"method": "one-shot"}),
         Case("consensus-graph-held-out", "consensus-graph", {"rounds": 2, **_HELD_OUT}),
-        Case("joint-precision-each", "joint-precision", {**_EACH, "rounds": 2}),
+        Case("joint-precision-each", "joint-precision", {"method": "one-shot"}),
         Case("joint-precision-held-out", "joint-precision", {"rounds": 2, **_HELD_OUT}),
         Case("joint-precision-alone", "joint-precision", {"method": "glasso"}),
         Case("server-graph-clear", "server-graph", {**_SERVER, "secure-aggregation": "off"}),

@@ -51,6 +51,8 @@ class EnrolledGrid(GridWrapper):
         super().__init__(grid)
         self.clients, self.timeout = clients, timeout
         self.on_reply = on_reply
+        # Whether a reply's num-examples are records, of which a client has enrolled with some.
+        self.bounds_counts = True
         self.bytes_up = self.bytes_down = 0
         # Who failed since the last `begin_round`, and why, by number.
         self.failures: dict[int, str] = {}
@@ -80,33 +82,46 @@ class EnrolledGrid(GridWrapper):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages to clients by number; return the ids of those that were sent."""
-        sent: list[tuple[Metadata, int]] = []
+        sent: list[tuple[Metadata, Metadata]] = []
         outgoing: Iterable[Message] = self._readdressed(messages, sent)
         if not self.takes_one_by_one:
             outgoing = list(outgoing)
         pushed = {message_id for message_id in self.grid.push_messages(outgoing) if message_id}
-        for metadata, number in sent:
-            metadata.dst_node_id = number
-            if metadata.message_id in pushed:
-                self._sent[metadata.message_id] = number
+        found = []
+        for asked, copied in sent:
+            number, message_id = asked.dst_node_id, copied.message_id
+            # Flower has no public way to say it: whoever sent a message knows its reply by this.
+            asked.__dict__["_message_id"] = message_id
+            if message_id in pushed:
+                self._sent[message_id] = number
+                found.append(message_id)
             else:
                 self._fail(number, "the SuperLink did not take the message for this node")
-        return [metadata.message_id for metadata, _ in sent if metadata.message_id in pushed]
+        return found
 
     def _readdressed(
-        self, messages: Iterable[Message], sent: list[tuple[Metadata, int]]
+        self, messages: Iterable[Message], sent: list[tuple[Metadata, Metadata]]
     ) -> Iterable[Message]:
-        """Yield messages with the node ids of their clients; note whose they are."""
+        """Yield copies of messages that have the node ids of their clients; note both.
+
+        Copies, because the grid below may keep what it is given.
+        """
         for message in messages:
-            number = message.metadata.dst_node_id
-            client = self.client(number)
+            about = message.metadata
+            client = self.client(about.dst_node_id)
             if not client.node_id:
-                self.failures[number] = OFFLINE
+                self.failures[about.dst_node_id] = OFFLINE
                 continue
-            message.metadata.dst_node_id = client.node_id
             self.bytes_down += content_bytes(message.content)
-            sent.append((message.metadata, number))
-            yield message
+            copy = Message(
+                message.content,
+                client.node_id,
+                about.message_type,
+                ttl=about.ttl,
+                group_id=about.group_id,
+            )
+            sent.append((about, copy.metadata))
+            yield copy
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there; their source is the client's number."""
@@ -125,7 +140,8 @@ class EnrolledGrid(GridWrapper):
         self.bytes_up += content_bytes(reply.content)
         client = self.client(number)
         try:
-            _bound_count(reply.content, client)
+            if self.bounds_counts:
+                _bound_count(reply.content, client)
             self.on_reply(client, reply.content)
         except Exception as error:  # whatever a malicious reply provokes
             self._fail(number, f"reply rejected: {error}")

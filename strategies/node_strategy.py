@@ -53,6 +53,9 @@ class NodeStrategy(FedAvg):
         # Who was asked in the last round, and why replies were not used, by node.
         self.asked: list[int] = []
         self.rejected: dict[int, str] = {}
+        # The round after which there is none, 0 if not known yet; a loop that may stop early sets
+        # it before `configure_evaluate`.
+        self.last_round = 0
 
     @property
     def done(self) -> bool:

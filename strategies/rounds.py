@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from .core.member import Member
 from .core.nodes import may_change
 from .core.presence import Presence, matched
 from .enrolled_grid import EnrolledGrid
+from .node_strategy import NodeStrategy
 from .preprocessing_grid import PreprocessingGrid
 
 log = logging.getLogger("trellis.strategy")
@@ -142,11 +144,17 @@ class Rounds:
         through = self.middleware(self.grid)
         if snapshot is None:
             self.find_preprocessing(through)
+        if self.preprocessing:
+            through = PreprocessingGrid(through, self.preprocessing)
         server_round = first = self._join(grid, first)
         for client in self._late:
             self._presence.place(client, first)
         # A strategy that needs no round at all has converged.
         self.progress.converged |= not self.progress.rows and self.exhausted()
+        if snapshot is not None and not snapshot.facts.get("evaluated", True):
+            self.grid.begin_round()
+            self._evaluate_round(through, snapshot.server_round, result)
+            self._end_round(snapshot.server_round)
         try:
             while server_round <= self.plan.rounds:
                 if self.progress.converged or self.exhausted():
@@ -154,7 +162,7 @@ class Rounds:
                 if server_round > first:
                     self._refresh(grid, server_round)
                 self.network.expect(grid, server_round)
-                self._round(PreprocessingGrid(through, self.preprocessing), server_round, result)
+                self._round(through, server_round, result)
                 server_round = self.network.next(server_round)
         finally:
             self.network.end(server_round - 1)
@@ -178,15 +186,8 @@ class Rounds:
             reasons = " | ".join(self._named(failures))
             raise StudyError(f"round {server_round}: no usable reply. {reasons}")
         self.arrays = arrays
-        config = ConfigRecord(dict(self.evaluate_config))
-        asked = strategy.configure_evaluate(server_round, arrays, config, grid)
-        scored = strategy.aggregate_evaluate(
-            server_round, grid.send_and_receive(asked, timeout=timeout)
-        )
         if metrics is not None:
             result.train_metrics_clientapp[server_round] = metrics
-        if scored is not None:
-            result.evaluate_metrics_clientapp[server_round] = scored
         answered = self._count(failures, server_round)
         row = {
             "round": float(server_round),
@@ -195,22 +196,80 @@ class Rounds:
             "bytes-up": float(enrolled.bytes_up - up),
             "bytes-down": float(enrolled.bytes_down - down),
             **_numbers(metrics),
-            **_numbers(scored),
-            **self.evaluate(arrays),
             **self.network.row(),
             "seconds": time.monotonic() - began,
         }
-        self._end_round(server_round, row)
+        self.progress.rows.append(row)
+        converged = self._has_converged(row)
+        self.progress.converged = self.network.may_stop(server_round, converged)
+        self._evaluate_round(grid, server_round, result)
+        self._end_round(server_round)
 
-    def _end_round(self, server_round: int, row: Row) -> None:
-        progress = self.progress
+    def _evaluate_round(self, grid: Grid, server_round: int, result: Result) -> None:
+        """Make a round's second half; one exchange for each kind of message.
+
+        In the last round a checkpoint is written before each: what clients release in it costs
+        budget, and a run that is resumed must not ask again for what went before.
+        """
+        began, enrolled, strategy = time.monotonic(), self.grid, self.strategy
+        up, down = enrolled.bytes_up, enrolled.bytes_down
+        last = self._is_last(server_round)
+        if isinstance(strategy, NodeStrategy):
+            strategy.last_round = server_round if last else 0
+        row = self.progress.rows[-1]
+        config = ConfigRecord(dict(self.evaluate_config))
+        asked = strategy.configure_evaluate(server_round, self.arrays, config, grid)
+        for kind, messages in groupby(asked, key=lambda message: message.metadata.message_type):
+            if last:
+                self._save(server_round, evaluated=False)
+            before = {**getattr(strategy, "rejected", {}), **enrolled.failures}
+            replies = grid.send_and_receive(messages, timeout=self.plan.timeout)
+            trouble: StudyError | None = None
+            scored: MetricRecord | None = None
+            try:
+                scored = strategy.aggregate_evaluate(server_round, replies)
+            except StudyError as error:
+                trouble = error
+            failures = {**getattr(strategy, "rejected", {}), **enrolled.failures}
+            failures = {n: text for n, text in failures.items() if before.get(n) != text}
+            if trouble is not None:
+                reasons = " | ".join(self._named(failures))
+                raise StudyError(f"round {server_round}: {trouble}. {reasons}") from trouble
+            self._note_failures(
+                {n: text if text == OFFLINE else f"{kind}: {text}" for n, text in failures.items()},
+                server_round,
+            )
+            row["failed"] += len(failures.keys() - before)
+            if scored is not None:
+                known = dict(result.evaluate_metrics_clientapp.get(server_round, MetricRecord()))
+                scored = MetricRecord({**known, **scored})
+                result.evaluate_metrics_clientapp[server_round] = scored
+                row |= _numbers(scored)
+            self.progress.rows[-1] = row
+        row |= self.evaluate(self.arrays)
+        row["bytes-up"] += float(enrolled.bytes_up - up)
+        row["bytes-down"] += float(enrolled.bytes_down - down)
+        row["seconds"] = row.pop("seconds") + time.monotonic() - began
+        self.progress.rows[-1] = row
+
+    def _is_last(self, server_round: int) -> bool:
+        """Return whether no round follows."""
+        return self.progress.converged or self.exhausted() or server_round >= self.plan.rounds
+
+    def _save(self, server_round: int, *, evaluated: bool) -> None:
+        """Write a checkpoint; ``evaluated`` says whether the round's second half is over."""
+        if self.checkpoint is not None:
+            progress = self.progress
+            progress.bytes_up, progress.bytes_down = self.grid.bytes_up, self.grid.bytes_down
+            self.checkpoint.save(self._snapshot(server_round, evaluated=evaluated))
+
+    def _end_round(self, server_round: int) -> None:
+        progress, row = self.progress, self.progress.rows[-1]
         progress.bytes_up, progress.bytes_down = self.grid.bytes_up, self.grid.bytes_down
-        progress.rows.append(row)
-        progress.converged = self.network.may_stop(server_round, self._has_converged(row))
-        if self.checkpoint:
-            last = progress.converged or self.exhausted() or server_round == self.plan.rounds
-            if last or self.checkpoint.due():
-                self.checkpoint.save(self._snapshot(server_round))
+        if self.exhausted():
+            progress.converged = self.settled(row)
+        if self.checkpoint and (self._is_last(server_round) or self.checkpoint.due()):
+            self._save(server_round, evaluated=True)
         log.info(
             "round %d: %d clients answered, %d failed, change %.3g",
             *(server_round, row["clients"], row["failed"], row.get("change", float("nan"))),
@@ -220,6 +279,14 @@ class Rounds:
     def _count(self, failures: Mapping[int, str], server_round: int) -> int:
         """Count who answered and who failed in a round; return how many answered."""
         asked = getattr(self.strategy, "asked", None) or self.grid.get_node_ids()
+        self._note_failures(failures, server_round)
+        answered = [number for number in asked if number not in failures]
+        for number in answered:
+            self.grid.client(number).rounds += 1
+        return len(answered)
+
+    def _note_failures(self, failures: Mapping[int, str], server_round: int) -> None:
+        """Count and name the clients that failed."""
         for number, reason in failures.items():
             client = self.grid.client(number)
             client.failures += 1
@@ -229,10 +296,6 @@ class Rounds:
                     "round %d: client %s left out: %s",
                     *(server_round, client.name, client.last_failure),
                 )
-        answered = [number for number in asked if number not in failures]
-        for number in answered:
-            self.grid.client(number).rounds += 1
-        return len(answered)
 
     def _named(self, failures: Mapping[int, str]) -> list[str]:
         return [f"{self.grid.client(n).name}: {text}" for n, text in sorted(failures.items())]
@@ -264,6 +327,8 @@ class Rounds:
 
     def shortfall(self) -> str:
         """Return, for a run that stopped early, what is still above the tolerance."""
+        if told := getattr(self.strategy, "shortfall", None):
+            return str(told())
         change = self.progress.rows[-1]["change"] if self.progress.rows else float("nan")
         return f"a relative change of {change:.2g}"
 
@@ -328,12 +393,13 @@ class Rounds:
 
     # --- checkpoints --------------------------------------------------------------------------
 
-    def _snapshot(self, server_round: int) -> Snapshot:
+    def _snapshot(self, server_round: int, *, evaluated: bool = True) -> Snapshot:
         counted = {name: n for name, n in vars(self.progress).items() if name != "rows"}
         facts = {
             "progress": counted,
             "clients": [vars(client) for client in self.clients],
             "ledger": self.ledger.state_dict(),
+            "evaluated": evaluated,
         }
         state: dict[str, NDArray[Any]] = getattr(self.strategy, "state_dict", dict)()
         arrays = {f"{_MODEL}{name}": array for name, array in wire.arrays(self.arrays).items()}

@@ -31,7 +31,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from trellis.privacy.secagg.client import COUNT
+from trellis.privacy.secagg.client import COUNT, METRIC
 from trellis.privacy.secagg.errors import TooFewClients
 from trellis.privacy.secagg.graph import FEWEST
 
@@ -64,19 +64,24 @@ class SecureGrid(GridWrapper):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Return one reply per group of equal messages: the sum over the nodes that answered.
+        """Return one reply per group of equal messages, a sum, and all replies to queries.
 
         Raises
         ------
         StudyError
             If no sum opens, or a message goes to too few nodes.
         """
-        asked = list(messages)
-        if not asked:
-            return []
+        every = list(messages)
+        queries = [m for m in every if m.metadata.message_type.startswith("query")]
+        asked = [m for m in every if not m.metadata.message_type.startswith("query")]
+        found = self._sum(asked, timeout) if asked else []
+        if queries:
+            found += self.grid.send_and_receive(queries, timeout=timeout)
+        return found
+
+    def _sum(self, asked: list[Message], timeout: float | None) -> list[Message]:
+        """Return one reply per group of equal messages: the sum over the nodes that answered."""
         category = asked[0].metadata.message_type
-        if category.startswith("query"):
-            return self.grid.send_and_receive(asked, timeout=timeout)
         if category not in ("train", "evaluate"):
             raise StudyError(f"a secure sum of {category!r}: use train or evaluate messages")
         groups = _alike(asked)
@@ -180,6 +185,8 @@ def _alike(messages: Sequence[Message]) -> list[list[Message]]:
 def _content(found: SecureAnswers, asked: Message) -> RecordDict:
     """Return a sum as a reply: arrays by name, numbers that clients sent in the clear added up."""
     total, metrics = dict(found.total), _added(found)
+    for name in [name for name in total if name.startswith(METRIC)]:
+        metrics[name.removeprefix(METRIC)] = float(total.pop(name)[0])
     if COUNT in total:  # terms were weighted: the reply is their mean
         count = float(total.pop(COUNT)[0])
         if not count > 0.0:

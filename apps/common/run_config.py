@@ -86,11 +86,9 @@ def by_study(run_config: Mapping[str, Any]) -> dict[str, Any]:
 def left_open(run_config: Mapping[str, Any]) -> list[str]:
     """Return which numbers of a run config by study are left open, as 0."""
     study = str(run_config["study"])
-    kind = config_class(study)
-    given = {
-        key: run_config[f"{study}.{key}"] for key in LEFT_OPEN if f"{study}.{key}" in run_config
-    }
-    return [key for key, value in given.items() if kind.typed(key, value)[1] == 0]
+    given = {key: run_config.get(f"{study}.{key}") for key in LEFT_OPEN}
+    # Not parsed: what is no number is refused later, on a device by its policy first.
+    return [key for key, value in given.items() if value in (0, "0") and value is not False]
 
 
 def _chosen(run_config: Mapping[str, Any], supernodes: int) -> dict[str, Any]:

@@ -458,7 +458,7 @@ def _cast(key: str, value: Any, kind: str) -> Scalar:
         raise wrong
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise wrong from None
     if kind == "float":
         return number

@@ -28,12 +28,7 @@ from trellis.strategies.consensus_graph.baselines import (
     OneShotConsensus,
 )
 from trellis.strategies.consensus_graph.bound import GRAPH, graph_and_slope
-from trellis.strategies.consensus_graph.private import (
-    NoTraining,
-    PersonalGraphs,
-    PooledConsensus,
-    Shared,
-)
+from trellis.strategies.consensus_graph.private import PersonalGraphs, PooledConsensus, Shared
 from trellis.strategies.consensus_graph.strategy import ConsensusGraph, first_graph, robust_mean
 from trellis.strategies.core import wire
 from trellis.strategies.core.base import Client
@@ -42,6 +37,7 @@ from trellis.strategies.core.declared import total_note
 from trellis.strategies.core.rules import FEWEST
 from trellis.strategies.enrolled_grid import EnrolledGrid
 from trellis.strategies.node_strategy import NodeStrategy
+from trellis.strategies.pooled import NoTraining
 from trellis.strategies.rounds import Middleware, Rounds
 
 from .config import ConsensusGraphConfig

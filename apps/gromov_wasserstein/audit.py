@@ -38,6 +38,7 @@ from trellis.privacy.mechanisms.shares import plan_share
 from trellis.privacy.secagg.graph import expected_noisers
 
 from .config import GromovWassersteinConfig
+from .methods import METHODS
 from .release import code_of, half_of, spent
 
 Matrix = NDArray[np.float64]
@@ -71,8 +72,11 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
             if config.sums:
                 findings.append(audit_gradients(config, min(trials, SUM_TRIALS), seed))
         if "paper" in chosen:
-            both = {} if "privacy" in settings else {"method": "auto", "estimator": "raw"}
-            config = GromovWassersteinConfig.from_settings({**settings, **both, "privacy": "paper"})
+            if "privacy" not in settings:  # of both: what the encoder as printed does not know
+                row = METHODS.row(METHODS.default("paper"), "paper")
+                settings = {k: v for k, v in settings.items() if row.has(k)}
+                settings |= {"method": "auto", "estimator": "raw"}
+            config = GromovWassersteinConfig.from_settings({**settings, "privacy": "paper"})
             findings.append(audit_encoder(config, NODES, min(trials, GRAPH_TRIALS), seed))
     except ConfigError:
         raise
@@ -96,7 +100,7 @@ def audit_encoder(config: GromovWassersteinConfig, nodes: int, trials: int, seed
     code = code_of(config, h, nodes)
     bits = f"{code.m} bit" + ("s" if code.m > 1 else "")
     each = f"{bits} of all {nodes * h} entries"
-    if config.privacy == "sound":
+    if config.encoder == "multi-bit":
         each = f"{bits} of each row's {h} entries"
     if config.estimator == "double":
         each += ", at half of that budget, twice"
@@ -115,7 +119,7 @@ def releases(
     """
     n, h = rows.shape
     code = code_of(config, h, n)
-    if config.privacy == "paper":  # a whole graph is one row
+    if config.encoder == "printed":  # a whole graph is one row
         return encode(np.tile(rows.reshape(1, -1), (count, 1)), code, rng).astype(np.float64)
     many = np.tile(rows, (count, 1))
     codes = [half_of(config, code)] * 2 if config.estimator == "double" else [code]

@@ -1,24 +1,25 @@
 """The client of gromov-wasserstein: message in, message out.
 
 ``query.enrol``   who it is, how many graphs it has, how many features and classes they have.
-``train``         gets the weights w of the shared model, trains for some epochs on its own labels
-                  ([JC] Algorithm 3), and returns c w, c, its loss and its hits; or, masked, their
-                  sum over clients. Under ``privacy = "sound"`` it is always masked, and what is
-                  added up are the graphs' clipped gradients at w, with noise (`clipping`).
+``train``         gets the weights w of the shared model and answers as the run's method does
+                  (`methods`): `update` trains for some epochs on its own labels ([JC] Algorithm 3);
+                  under ``privacy = "sound"`` nothing is sent but terms of noisy secure sums of the
+                  graphs' clipped gradients at w (`gradient_terms`).
+``evaluate``      as a secure sum only: the score on held-out graphs (`score_terms`).
 ``query.embed``   gets w, embeds its graphs with it and returns what `release` makes of the rows.
 ``query.personal``  gets the final w; what the client makes of it and of its raw graphs stays with
                   it (`home`).
 
-Orders: ``round``, ``classes``, and ``score`` for the noisy sum of hits on the graphs that are held
-out. Model, epochs, budget and encoder are the client's to choose by the run's settings; a server
-cannot order others in a message. Kept from message to message: the parsed graphs and the model, in
-memory and for this run only.
+Records: ``arrays`` with ``weights``; ``config`` with ``server-round`` and ``classes``. Model,
+epochs, budget and encoder are the client's to choose by the run's settings; a server cannot order
+others in a message. Kept from message to message: the parsed graphs and the model, in memory and
+for this run only.
 
 torch is imported by what trains or embeds and nothing else: on a device every message is a process
 of its own, and for enrolment, keys and shares seconds of imports would be in vain.
 
 With other privacy than ``sound`` a server learns from training what no epsilon covers: in the clear
-every client's weights, with secure aggregation their sum. So a device whose owner has set a budget
+every client's weights, with secure aggregation their mean. So a device whose owner has set a budget
 (``max-epsilon``) insists on secure aggregation there. What else a device keeps to itself under
 ``sound``: see `guarded`.
 """
@@ -27,12 +28,12 @@ from __future__ import annotations
 
 import math
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
@@ -42,8 +43,9 @@ from trellis.apps.common.node import Node
 from trellis.apps.common.private.noisy_sum import noisy
 from trellis.apps.common.private.personal import Personal, personal
 from trellis.privacy.accounting.budget import Policy, PrivacyRefused
-from trellis.privacy.secagg.client import Summands, register
+from trellis.privacy.secagg.client import Summands, register, weighted_summands
 from trellis.strategies.core import wire
+from trellis.strategies.gromov_wasserstein.strategy import METRICS
 
 from .config import GromovWassersteinConfig
 from .data import Split, class_count, client_graphs, client_split, feature_count, variables
@@ -57,6 +59,7 @@ from .guarded import (
     require_declared,
     right_part,
 )
+from .methods import METHODS
 from .model import require_installed
 from .release import release_rows
 
@@ -87,7 +90,7 @@ def _read(config: GromovWassersteinConfig, seed: int, context: Context) -> _Clie
     """Return this node's client, where its owner allows the run."""
     policy = Policy.from_node_config(context.node_config)
     policy.permit(config.privacy)
-    in_the_clear = config.privacy != "sound" and not config.secure_aggregation
+    in_the_clear = config.clear_updates and not config.secure_aggregation
     if math.isfinite(policy.max_epsilon) and in_the_clear:
         raise PrivacyRefused(
             f"this device has a budget (max-epsilon {policy.max_epsilon:g}), and the updates of "
@@ -122,44 +125,69 @@ def enrol(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Return this client's part of the sums, in the clear."""
+    """Answer as the run's method does."""
     config = _memory.run(context).config
-    if config.privacy == "sound":
-        raise PrivacyRefused("with privacy='sound' no update leaves a client in the clear")
     if config.secure_aggregation:
         raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
-    return Message(RecordDict({"arrays": wire.record(_update(message, context))}), reply_to=message)
+    reply: Message = METHODS.load(METHODS.row(config.method, config.privacy).client)(
+        message, context
+    )
+    return reply
 
 
-def summands(message: Message, context: Context) -> Summands:
-    """Return what this client adds to the sums."""
-    run = _memory.run(context)
-    config = run.config
-    if not config.trains:
-        raise PrivacyRefused("with method='untrained' nothing is trained, and nothing added up")
-    if config.privacy != "sound":
-        return Summands(_update(message, context))
-    client, server_round = _memory.client(context), _round(config, message)
+def update(message: Message, context: Context) -> Message:
+    """Return the weights after training on this client's labels, and its numbers of items."""
+    from .model.gnn import weights
+    from .model.update import client_hits, client_update, simulated_draw
+
+    run, client = _memory.run(context), _memory.client(context)
+    config, server_round = run.config, _round(run.config, message)
     model = _loaded(config, client, message)
-    if _score_asked(message):
-        if not config.score_epsilon:
-            raise PrivacyRefused("held-out=0: the run has no budget for a score")
-        held = [client.graphs[place] for place in client.split.test]
-        # One graph replaced: its term lies between 0 and 1.
-        return noisy(
-            context,
-            config,
-            {"right": right_part(model, held, config)},
-            what="held-out score",
-            sensitivity=1.0,
-            ratio=config.score_ratio,
-            server_round=server_round,
-        )
     chosen = [client.graphs[place] for place in client.split.train]
-    # One graph replaced: two gradients of norm C may lie opposite each other. Every round is a
-    # release of its own, once: there are as many as the run has declared, and a run that is resumed
-    # goes on with the noise of its round.
-    return noisy(
+    if client.node.simulated:
+        draw = simulated_draw(run.seed, client.node.partition, server_round)
+    else:
+        draw = secrets.randbits(62)  # no server knows the order of the batches
+    hits = client_hits(model, client.graphs, client.split, config.task)  # of the weights sent
+    done = client_update(model, chosen, weights(model), config, draw)
+    loss = done.count * done.loss if done.count else 0.0
+    metrics = MetricRecord({"num-examples": float(done.count), "loss": loss, **hits})
+    arrays = wire.record({"weights": done.weights})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+
+def nothing(message: Message, context: Context) -> Message:
+    """Refuse: in this method no update leaves a client in the clear, or at all."""
+    config = _memory.run(context).config
+    raise PrivacyRefused(
+        f"with method={config.method!r} and privacy={config.privacy!r} no update leaves a client "
+        "in the clear"
+    )
+
+
+def train_terms(message: Message, context: Context) -> Summands:
+    """Return what this client adds to the secure sum of a round."""
+    config = _memory.run(context).config
+    if config.sums:
+        return gradient_terms(message, context)
+    if not config.masked:
+        raise PrivacyRefused(
+            f"with method={config.method!r} and privacy={config.privacy!r} nothing is added up"
+        )
+    return weighted_summands(update(message, context), METRICS)
+
+
+def gradient_terms(message: Message, context: Context) -> Summands:
+    """Return the sum of this client's clipped gradients, one per graph, with noise.
+
+    One graph replaced: two gradients of norm C may lie opposite each other. Every round is a
+    release of its own, once: there are as many as the run has declared, and a run that is resumed
+    goes on with the noise of its round.
+    """
+    config, client = _memory.run(context).config, _memory.client(context)
+    server_round, model = _round(config, message), _loaded(config, client, message)
+    chosen = [client.graphs[place] for place in client.split.train]
+    found = noisy(
         context,
         config,
         {"gradient": noisy_part(model, chosen, config)},
@@ -168,10 +196,36 @@ def summands(message: Message, context: Context) -> Summands:
         ratio=config.training_ratio,
         server_round=server_round,
     )
+    return _counted(found, len(chosen))
 
 
-# The same update, masked, for the server that asks for the sum by secure aggregation.
-register(app, summands)
+def score_terms(message: Message, context: Context) -> Summands:
+    """Return this client's held-out graphs' shares of correct items, added up, with noise."""
+    config = _memory.run(context).config
+    if not config.score_epsilon:
+        raise PrivacyRefused("the run has no budget for a score on held-out graphs")
+    client, server_round = _memory.client(context), _round(config, message)
+    model = _loaded(config, client, message)
+    held = [client.graphs[place] for place in client.split.test]
+    found = noisy(
+        context,
+        config,
+        {"correct": right_part(model, held, config)},
+        what="held-out score",
+        sensitivity=1.0,  # one graph replaced: its term lies between 0 and 1
+        ratio=config.score_ratio,
+        server_round=server_round,
+    )
+    return _counted(found, len(held))
+
+
+def _counted(found: Summands, graphs: int) -> Summands:
+    """Return the summands with their number of graphs, which is public, in the clear."""
+    clear = RecordDict({"metrics": MetricRecord({"num-examples": graphs})})
+    return replace(found, clear=clear)
+
+
+register(app, train_terms, score_terms)
 
 
 @app.query("embed")
@@ -228,7 +282,7 @@ def own_result(message: Message, context: Context) -> Personal:
     else:
         draw = secrets.randbits(62)
     features = feature_count(variables(config, client.graphs))
-    classes = int(message.content["order"]["classes"])  # type: ignore[arg-type]
+    classes = int(message.content["config"]["classes"])  # type: ignore[arg-type]
     fresh = None
     if config.trains:
         other = build_model(config.model, features, classes, config.task, config.width, seed=draw)
@@ -291,35 +345,16 @@ def own_result(message: Message, context: Context) -> Personal:
     )
 
 
-def _update(message: Message, context: Context) -> dict[str, Array]:
-    """Train from the weights that were sent; return the summands of `FederatedGnn`."""
-    from .model.gnn import weights
-    from .model.update import client_hits, client_update, simulated_draw
-
-    run, client = _memory.run(context), _memory.client(context)
-    config, server_round = run.config, _round(run.config, message)
-    model = _loaded(config, client, message)
-    chosen = [client.graphs[place] for place in client.split.train]
-    if client.node.simulated:
-        draw = simulated_draw(run.seed, client.node.partition, server_round)
-    else:
-        draw = secrets.randbits(62)  # no server knows the order of the batches
-    hits = client_hits(model, client.graphs, client.split, config.task)  # of the weights sent
-    return client_update(model, chosen, weights(model), config, draw) | hits
-
-
 def _loaded(config: GromovWassersteinConfig, client: _Client, message: Message) -> nn.Module:
     """Return the client's model with the weights that the message brings."""
     from .model.gnn import build_model, load
 
-    order = message.content.get("order")
-    classes = order.get("classes") if isinstance(order, ConfigRecord) else None
+    told = message.content.get("config")
+    classes = told.get("classes") if isinstance(told, ConfigRecord) else None
     if isinstance(classes, bool) or not isinstance(classes, int) or not 2 <= classes < MOST_CLASSES:
-        raise ValueError(f"the server's order has classes={classes!r}; a whole number >= 2")
+        raise ValueError(f"the message has classes={classes!r}; a whole number >= 2")
     if client.guarded and classes != config.classes:
-        raise ValueError(
-            f"the server's order has classes={classes}; the run's are {config.classes}"
-        )
+        raise ValueError(f"the message has classes={classes}; the run's are {config.classes}")
     model = client.models.get(classes)
     if model is None:
         features = feature_count(variables(config, client.graphs))
@@ -331,14 +366,9 @@ def _loaded(config: GromovWassersteinConfig, client: _Client, message: Message) 
     return model
 
 
-def _score_asked(message: Message) -> bool:
-    order = message.content.get("order")
-    return isinstance(order, ConfigRecord) and order.get("score") is True
-
-
 def _round(config: GromovWassersteinConfig, message: Message) -> int:
-    order = message.content.get("order")
-    found = order.get("round") if isinstance(order, ConfigRecord) else None
+    told = message.content.get("config")
+    found = told.get("server-round") if isinstance(told, ConfigRecord) else None
     if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= config.rounds:
         raise ValueError(f"the server's round is {found!r}; the run's are 1 to {config.rounds}")
     return found

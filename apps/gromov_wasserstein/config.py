@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from trellis.apps.common.settings import ConfigError, ReleaseConfig, Scalar
+from trellis.apps.common import plugins
+from trellis.apps.common.methods import Methods
+from trellis.apps.common.settings import (
+    AUTO_WORD,
+    PRIVACY_MODES,
+    ConfigError,
+    Scalar,
+    StudyConfig,
+)
+
+from .methods import METHODS, GnnMethod
 
 MODELS = ("gcn", "gin")
 TASKS = ("node", "graph")
@@ -21,7 +31,7 @@ NEED_ALL_PAIRS = ("svm", "spectral", "anomaly")  # a kernel's matrix, a mean ove
 
 
 @dataclass(frozen=True, kw_only=True)
-class GromovWassersteinConfig(ReleaseConfig):
+class GromovWassersteinConfig(StudyConfig):
     """Settings, under the names of the paper where it has one.
 
     Attributes
@@ -32,10 +42,10 @@ class GromovWassersteinConfig(ReleaseConfig):
         seen by itself, so that a graph of n nodes costs n times that. The ledger tells both
     method : ``fedavg``, or ``fedprox`` with ``proximal``; ``untrained`` keeps the weights that the
         seed draws; ``auto`` is untrained with ``sound`` and fedavg otherwise
-    training_share : with training under ``sound``: what the noisy sums of all rounds have; the bits
-        have the rest, less a tenth where ``held_out`` asks for a score [share of epsilon]
+    training_share : with noisy training: what the noisy sums of all rounds have; the bits have the
+        rest, less a tenth if ``held_out`` asks for a score [share of epsilon]
     gradient_bound : C, to which every graph's gradient is clipped there [length of a gradient]
-    model : ``gcn`` (2 layers of 16), ``gin`` (5 of 64), or a class of your own
+    model : ``gcn`` (2 layers of 16), ``gin`` (5 of 64), or the registered name of a model of yours
     task : what the model learns to tell, labels of nodes or of graphs
     width : h, length of an embedding's rows with ``task = "graph"``; with ``node`` it is the number
         of classes [numbers a row]
@@ -43,11 +53,10 @@ class GromovWassersteinConfig(ReleaseConfig):
     batch : how many graphs a step of training takes; 0 is all [graphs]
     learning_rate : length of Adam's steps; 0 takes what suits the model: 0.01, and 0.001 for
         ``gin``. With noise in the sums it is the server's (0 is 0.3), and a round is one step over
-        all graphs: ``local_epochs``, ``batch`` and ``proximal`` have no say [no unit]
+        all graphs [no unit]
     weight_decay : how strongly Adam pulls weights to 0 [no unit]
     proximal : mu, how strongly ``fedprox`` pulls clients to the server's model [no unit]
-    secure_aggregation : let the server learn the sum of the updates only; with ``sound`` it never
-        learns more, and that sum has noise
+    secure_aggregation : let the server learn the mean of the updates only
     release_every : s, rounds between two releases of embeddings, among which epsilon is divided; 0
         releases once, after the last [rounds]
     bits : m, coordinates sent of each row; 0 takes the m with the least variance [coordinates]
@@ -79,9 +88,9 @@ class GromovWassersteinConfig(ReleaseConfig):
     """
 
     study: ClassVar[str] = "gromov-wasserstein"
-    methods: ClassVar[tuple[str, ...]] = ("auto", "fedavg", "fedprox", "untrained")
-    class_settings: ClassVar[tuple[str, ...]] = ("model",)
-    own_data: ClassVar[Mapping[str, Scalar]] = {**ReleaseConfig.own_data, "standardise": "auto"}
+    methods: ClassVar[tuple[str, ...]] = METHODS.names()
+    table: ClassVar[Methods] = METHODS
+    own_data: ClassVar[Mapping[str, Scalar]] = {**StudyConfig.own_data, "standardise": "auto"}
 
     rounds: int = 20
     tolerance: float = 0.0
@@ -122,8 +131,12 @@ class GromovWassersteinConfig(ReleaseConfig):
         super().__post_init__()
         self.one_of("task", TASKS)
         self.one_of("standardise", ("none", "graph", "auto"))
-        if "." not in self.model:
+        if plugins.known("models", self.model):
+            pass  # a registered model
+        elif self.model in MODELS:
             self.one_of("model", MODELS)
+        else:
+            plugins.find("models", "model", self.model, MODELS)  # raises, with the remedy
         self.one_of("budget_per", ("node", "graph"))
         self.one_of("estimator", ESTIMATORS)
         self.one_of("metric", METRICS)
@@ -139,12 +152,7 @@ class GromovWassersteinConfig(ReleaseConfig):
         self.between("alpha", 0.0, 1.0)
         if self.task == "graph" and self.bits > self.width:
             raise ConfigError(f"bits={self.bits}: a row has width={self.width} coordinates")
-        if self.privacy == "none" and self.estimator != "raw":
-            raise ConfigError(
-                f"estimator={self.estimator!r} with privacy='none': rows are not encoded, so there "
-                "is nothing to estimate; set privacy='sound' or estimator='raw'"
-            )
-        if self.privacy == "paper" and self.estimator in ("double", "simplex"):
+        if self.encoder == "printed" and self.estimator in ("double", "simplex"):
             raise ConfigError(
                 f"estimator={self.estimator!r} with privacy='paper': the paper's encoder sends too "
                 "few entries for it; set privacy='sound', or estimator='raw'"
@@ -165,9 +173,8 @@ class GromovWassersteinConfig(ReleaseConfig):
             why="the bits of the embedding and a score need the rest of epsilon",
         )
         self._check_training()
-        masked = self.secure_aggregation or self.sums
-        alone = "nothing is trained, so no client's reply touches another's result"
-        self.refuse_robust(masked=masked, alone="" if self.trains else alone)
+        self.refuse_robust(masked=self.secure_aggregation)
+        self.refuse_without_effect()
 
     def _check_pairs(self) -> None:
         """Refuse what has no answer without all pairs."""
@@ -202,26 +209,15 @@ class GromovWassersteinConfig(ReleaseConfig):
             )
 
     def _check_training(self) -> None:
-        """Refuse what would let a device tell of its data without counting it, and what idles."""
-        if self.privacy == "sound" and self.trains and not self.sums:
-            why = self.sum_obstacle() or "release='each' has no noise for updates"
+        """Refuse sums over too few clients, and scores of a model that is not trained."""
+        if self.secure_aggregation and min(self.clients, self.sample or self.clients) < 3:
             raise ConfigError(
-                f"method={self.method!r} with privacy='sound': training is covered only with noise "
-                f"in the sum of all clients' updates, release='sum'; {why}. Or set "
-                "method='untrained', which sends encoded embeddings alone"
+                "secure-aggregation=True: needs at least three clients a round; of two the sum "
+                "tells each what the other sent"
             )
-        if self.sums and self.norm_bound:
-            raise ConfigError(
-                f"norm-bound={self.norm_bound:g} with release='sum': clients send gradients, which "
-                "gradient-bound limits graph by graph; set norm-bound=0"
-            )
-        if self.release_every and (self.sums or not self.trains):
-            raise ConfigError(
-                f"release-every={self.release_every}: embeddings are released once where nothing "
-                "is trained or training has noise in its sums, and have all the budget that is "
-                "left; set release-every=0"
-            )
-        if self.privacy == "sound" and self.held_out and not self.trains:
+        if self.sums and (few := self.few_for_a_sum()):
+            raise ConfigError(f"{few}, or use method='untrained', which makes no sums")
+        if self.at_home and self.held_out and not self.trains:
             raise ConfigError(
                 f"held-out={self.held_out:g}: with method='untrained' there is no model to score; "
                 "set held-out=0, or method='fedavg'"
@@ -231,39 +227,38 @@ class GromovWassersteinConfig(ReleaseConfig):
     def for_own_data(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings for own graphs; none are held out where there is no model to score."""
         found = super().for_own_data(given)
-        untrained = {"auto": given.get("privacy") == "sound", "untrained": True}
-        if untrained.get(str(given.get("method", "auto"))) and "held-out" not in given:
+        privacy, method = str(given.get("privacy", "none")), str(given.get("method", AUTO_WORD))
+        if method == AUTO_WORD and privacy in PRIVACY_MODES:
+            method = METHODS.default(privacy)
+        if method == "untrained" and "held-out" not in given:
             found["held-out"] = 0.0
         return found
 
     @property
-    def way(self) -> str:
-        """The method, with ``auto`` decided: nothing is trained under ``sound``.
-
-        At the budgets that protect, noisy training does not make embeddings better, see the study's
-        page; the bits then have all of epsilon.
-        """
-        if self.method != "auto":
-            return self.method
-        return "untrained" if self.privacy == "sound" else "fedavg"
+    def _row(self) -> GnnMethod:
+        found = METHODS.row(self.method, self.privacy)
+        assert isinstance(found, GnnMethod)
+        return found
 
     @property
     def trains(self) -> bool:
         """Whether weights are trained."""
-        return self.way != "untrained"
-
-    def sum_obstacle(self) -> str:
-        """Return why no noise can go into sums of updates; nothing if it can."""
-        if not self.trains:
-            return "with method='untrained' there are no updates to add up"
-        if self.sample:
-            return f"sample={self.sample}: all clients are in a noisy sum; set sample=0"
-        return self.few_for_a_sum()
+        return self._row.trains
 
     @property
-    def can_keep(self) -> bool:
-        """Whether devices make a model and embeddings of their own, which stay with them."""
-        return self.privacy == "sound"
+    def encoder(self) -> str:
+        """How embeddings are encoded: ``none``, ``printed`` or ``multi-bit``."""
+        return self._row.encoder
+
+    @property
+    def pull(self) -> float:
+        """The mu of FedProx; 0 if the method has none."""
+        return self.proximal if self._row.has("proximal") else 0.0
+
+    @property
+    def must_release(self) -> bool:
+        """Whether a run must have entered releases in its ledger: encoded bits always are."""
+        return self.encoder == "multi-bit"
 
     @property
     def score_epsilon(self) -> float:
@@ -288,7 +283,7 @@ class GromovWassersteinConfig(ReleaseConfig):
     @property
     def divides_by_rounds(self) -> bool:
         """Whether noise or bits are made for this number of rounds."""
-        return self.sums or self.privacy == "paper"
+        return self.sums or self.encoder == "printed"
 
     @property
     def training_ratio(self) -> float:
@@ -309,7 +304,7 @@ class GromovWassersteinConfig(ReleaseConfig):
     @property
     def tells_labels(self) -> bool:
         """Whether clients tell their graphs' labels; with ``sound`` a device asks its owner."""
-        return self.share_labels and self.privacy != "sound"
+        return self.share_labels and not self.at_home
 
     @property
     def unit_features(self) -> bool:

@@ -30,6 +30,7 @@ from trellis.strategies.gromov_wasserstein.pairwise import pairwise
 from trellis.strategies.gromov_wasserstein.pool import Metric
 from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
 
+from .as_printed import rectify_graph
 from .config import GromovWassersteinConfig
 from .release import code_of, half_of
 
@@ -45,7 +46,7 @@ def points(
     config: GromovWassersteinConfig, rows: Sequence[Array], second: Sequence[Array] | None = None
 ) -> list[Array]:
     """Return the rows of every graph as points of the common space."""
-    if config.privacy == "none" or config.estimator == "raw":
+    if config.estimator == "raw":
         return list(rows)
     if config.estimator == "double" and second is not None:
         pairs = zip(rows, second, strict=True)
@@ -63,7 +64,7 @@ def costs(
     rows : (n_i, h) of every graph, encoded or not
     second : the second encoding of ``estimator = "double"``
     """
-    if config.privacy != "none" and config.estimator == "double":
+    if config.estimator == "double":
         if second is None:
             raise ValueError("estimator='double' needs two encodings of every graph")
         return [
@@ -72,7 +73,7 @@ def costs(
             )
             for a, b in zip(rows, second, strict=True)
         ]
-    if config.privacy != "none" and config.estimator == "simplex":
+    if config.estimator == "simplex":
         return [
             _root(simplex_squared_distances(graph, code_of(config, graph.shape[1], len(graph))))
             for graph in rows
@@ -166,8 +167,8 @@ def _loss(config: GromovWassersteinConfig) -> Loss:
 
 def _rectified(config: GromovWassersteinConfig, rows: Array, halved: bool = False) -> Array:
     code = code_of(config, rows.shape[1], len(rows))
-    if config.privacy == "paper":
-        return rectify(rows.reshape(1, -1), code).reshape(rows.shape)
+    if config.encoder == "printed":
+        return rectify_graph(rows, code)
     return rectify(rows, half_of(config, code) if halved else code)
 
 

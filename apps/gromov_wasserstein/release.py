@@ -2,13 +2,10 @@
 
 A graph's embedding H (n, h) has rows in [0, 1]^h, from a softmax.
 
-``none``   H as it is.
-``sound``  the encoder of `trellis.privacy.mechanisms.multibit`: m entries a row, one bit each. With
-    ``budget_per = "graph"`` a row has epsilon / n, so that the n rows of a graph together are
-    epsilon-LDP; with ``node`` every row has epsilon, so that a graph's rows together are n epsilon.
-``paper``  Algorithm 1 as printed: m entries of all n h, each with the budget epsilon / (m n). It is
-    epsilon / n-LDP, so n times more private, and more noisy, than it claims: with its defaults one
-    bit of a whole graph is sent.
+The method's encoder says what is sent of it: H as it is; the encoder of the article as printed
+(`as_printed`); or that of `trellis.privacy.mechanisms.multibit`: m entries per row, one bit each.
+With ``budget_per = "graph"`` a row has epsilon / n, so that the n rows of a graph together are
+epsilon-LDP; with ``node`` every row has epsilon, so that a graph's rows together are n epsilon.
 
 Neighbouring: a graph replaced by any other graph with as many nodes. The ledger counts what the
 largest graph costs: every graph is released by itself, so the graphs of a client compose in
@@ -16,7 +13,7 @@ parallel. Releases of several rounds add up, and epsilon is divided among them.
 
 Under ``sound`` epsilon is of the run: with training, ``training-share`` of it is for the noisy sums
 of gradients (a record is a graph with both tasks: the gradient of a graph is clipped as a whole), a
-tenth for a score where ``held-out`` asks for one, and the bits have what is left
+tenth for a score if ``held-out`` asks for one, and the bits have what is left
 (`config.bits_epsilon`). A device refuses more in one run. With ``method = "untrained"`` bits are
 all that is sent.
 
@@ -48,74 +45,26 @@ from trellis.privacy.accounting.events import PrivacyEvent
 from trellis.privacy.accounting.ledger import Ledger
 from trellis.privacy.accounting.totals import total_epsilon
 from trellis.privacy.mechanisms.laplace import UniformSource
-from trellis.privacy.mechanisms.multibit import Encoded, MultiBit, best_m, encode, row_budget
+from trellis.privacy.mechanisms.multibit import Encoded, MultiBit, encode, row_budget
 from trellis.privacy.mechanisms.noise import fresh_noise
 
+from .as_printed import encode_graph, graph_code
 from .config import GromovWassersteinConfig
+from .methods import METHODS
 
 Array = NDArray[np.float64]
 Codes = dict[str, Encoded]
 
 WORRYING = 10.0
 
-_GRAPH = "One graph of a client replaced by any other with as many nodes."
-_SAYS = (
-    "Devices send neither loss nor hits, and labels of graphs only where their owners say so; no "
-    "single graph decides whether a device answers. Enrolment tells its name and place in the "
-    "order, its number of graphs, the numbers of features and of classes (the setting), and "
-    "whether its data is synthetic. What a device makes of the result for itself stays with it."
-)
-_OPEN = (
-    "Numbers of graphs and nodes, shared labels; a person who is in several graphs. In a "
-    "simulation noise and bits come from the seed and protect nobody, and clients' own results "
-    "are gathered to be evaluated."
-)
-STATEMENTS = {
-    "none": {
-        "claim": "None. Embeddings are computed from the raw graphs and sent as they are.",
-        "adversary": "-",
-        "neighbouring": "-",
-        "not_covered": "Everything: embeddings tell labels and structure of single nodes.",
-    },
-    "paper": {
-        "claim": "The encoder of the paper's Algorithm 1 as printed: m entries of a whole graph, "
-        "epsilon-LDP a graph (it spends a fraction 1/n of that). For comparison with the article.",
-        "adversary": "Whoever sees the encoded embeddings, the server included.",
-        "neighbouring": _GRAPH,
-        "not_covered": "The updates of training, numbers of graphs and nodes, shared labels.",
-    },
-    "sound": {
-        "claim": "The whole run is epsilon-LDP of a graph, no delta: weights come from the seed, "
-        "nothing is trained, and encoded embeddings are all that is computed from graphs and sent; "
-        "the total is of a client's largest graph. " + _SAYS,
-        "adversary": "Whoever sees the encoded embeddings, the server included, also one that "
-        "chooses settings and weights.",
-        "neighbouring": _GRAPH,
-        "not_covered": _OPEN,
-    },
-    "sound, trained": {
-        "claim": "The whole run is (epsilon, delta)-private: the noisy secure sums of clipped "
-        "gradients, one a graph, of all rounds together, and the encoded embeddings, which are "
-        "epsilon-LDP by themselves; the total is of a client's largest graph. What comes of the "
-        "sums, the trained weights among it, costs nothing more. " + _SAYS,
-        "adversary": "Whoever sees sums and encoded embeddings, the server included, also one that "
-        "chooses settings and weights, and a declared share of the clients with it. A device "
-        "trusts that as many others as it counts on add their noise: by signed keys, or its "
-        "owner's word; without either it counts on itself alone.",
-        "neighbouring": _GRAPH,
-        "not_covered": _OPEN,
-    },
-}
-
 
 def statement(config: GromovWassersteinConfig) -> dict[str, str]:
     """Return what a run with these settings claims, for the ledger and the report."""
-    trained = ", trained" if config.privacy == "sound" and config.trains else ""
-    return dict(STATEMENTS[config.privacy + trained])
+    return dict(METHODS.row(config.method, config.privacy).claim)
 
 
 def code_of(config: GromovWassersteinConfig, h: int, nodes: int) -> MultiBit:
-    """Return the encoder of a graph's rows; with ``paper`` all of them are one row of n h.
+    """Return the encoder of a graph's rows; as printed, all of them are one row of n h.
 
     Raises
     ------
@@ -124,9 +73,8 @@ def code_of(config: GromovWassersteinConfig, h: int, nodes: int) -> MultiBit:
     """
     if config.bits > h:
         raise ValueError(f"bits={config.bits}: the rows of an embedding have {h} entries")
-    if config.privacy == "paper":
-        m = config.bits or best_m(config.bits_epsilon, h)  # its m* is of epsilon
-        return MultiBit(nodes * h, config.bits_epsilon / nodes, m)
+    if config.encoder == "printed":
+        return graph_code(config.bits_epsilon, config.bits, h, nodes)
     per: Literal["node", "graph"] = "node" if config.budget_per == "node" else "graph"
     eps_row = row_budget(config.bits_epsilon, nodes, per)
     code = MultiBit(h, eps_row, config.bits) if config.bits else MultiBit.best(h, eps_row)
@@ -150,8 +98,8 @@ def encode_rows(config: GromovWassersteinConfig, rows: Array, source: UniformSou
     """Return a graph's rows (n, h) encoded: ``codes``, with ``double`` also ``second``."""
     n, h = rows.shape
     code = code_of(config, h, n)
-    if config.privacy == "paper":
-        return {"codes": encode(rows.reshape(1, -1), code, source).reshape(n, h)}
+    if config.encoder == "printed":
+        return {"codes": encode_graph(rows, code, source)}
     if config.estimator == "double":
         half = half_of(config, code)
         return {"codes": encode(rows, half, source), "second": encode(rows, half, source)}
@@ -166,7 +114,7 @@ def simulated_release(
     For controls and figures, from a seed: it protects nobody. Draw t of graph i has the same
     uniforms for every embedding, so differences between embeddings are paired.
     """
-    if config.privacy == "none":
+    if config.encoder == "none":
         return list(embeddings), None
     sent = [
         encode_rows(config, rows, generator(seed, "control draws", graph, draw))
@@ -179,8 +127,7 @@ def simulated_release(
 
 def spent(config: GromovWassersteinConfig, sizes: Sequence[int]) -> float:
     """Return the epsilon of one release by a client with graphs of these sizes."""
-    of_nodes = config.privacy == "sound" and config.budget_per == "node"
-    return config.bits_epsilon * (max(sizes) if of_nodes else 1)
+    return config.bits_epsilon * (max(sizes) if config.budget_per == "node" else 1)
 
 
 def run_limit(config: GromovWassersteinConfig, sizes: Sequence[int]) -> tuple[float, float]:
@@ -197,7 +144,7 @@ def of_a_node(
     The ledger's own epsilon is of a whole graph. That of a node is of its row seen by itself, with
     the noisy sums, which are of graphs.
     """
-    if config.privacy != "sound" or config.budget_per != "node":
+    if config.budget_per != "node":
         return {}
     row = config.bits_epsilon
     totals = [
@@ -227,7 +174,7 @@ def release_rows(
     """
     policy = policy or Policy()
     policy.permit(config.privacy)
-    if config.privacy == "none":
+    if config.encoder == "none":
         return {"rows": np.concatenate(embeddings)}, ()
     event = PrivacyEvent(
         name=f"embedding-{server_round}",
@@ -255,10 +202,10 @@ def release_rows(
 
 def warnings(config: GromovWassersteinConfig) -> list[str]:
     """Return what a reader must know about the privacy of a run."""
-    if config.privacy == "none":
-        return []
-    found = []
-    if config.privacy == "sound" and config.budget_per == "node":
+    found: list[str] = []
+    if config.encoder == "none":
+        return found
+    if config.budget_per == "node":
         found.append(
             f"epsilon={config.epsilon:g} is of one node's row; a graph of n nodes spends n times "
             "as much for its bits, which is what the ledger counts."
@@ -268,20 +215,15 @@ def warnings(config: GromovWassersteinConfig) -> list[str]:
             f"epsilon={config.epsilon:g} a graph: above {WORRYING:g} it protects nobody in "
             "practice."
         )
-    if config.privacy == "sound" and config.method == "auto":
+    if config.at_home and not config.trains:
         found.append(
-            "Nothing is trained (method='auto' with privacy='sound'): weights come from the seed, "
-            "and the bits have all of epsilon. method='fedavg' trains with noise in the sums."
+            "Nothing is trained: weights come from the seed, and the bits have all of epsilon. "
+            "method='fedavg' trains with noise in the sums."
         )
-    if config.sums and config.way == "fedprox":
-        found.append(
-            "method='fedprox' with noise in the sums is fedavg: a round is one step, at the "
-            "beginning of which its pull is 0."
-        )
-    if config.privacy == "paper":
+    if config.trains and not config.sums:
         found.append(
             "epsilon covers the embeddings only: the server sees "
-            + ("the sum of the" if config.secure_aggregation else "every client's")
+            + ("the mean of the" if config.secure_aggregation else "every client's")
             + " updates of training, which have no noise. privacy='sound' covers them."
         )
     return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from flwr.app import Context, RecordDict
+from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from trellis.apps.common.own_data.standardising import tell
@@ -19,15 +19,20 @@ from trellis.apps.common.recording import StudyRun
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.seeds import generator
 from trellis.apps.common.settings import ConfigError
+from trellis.strategies.bounded_grid import BoundedGrid
 from trellis.strategies.core import wire
 from trellis.strategies.core.base import Client
 from trellis.strategies.core.checkpoint import CheckpointError
 from trellis.strategies.core.closing.deliver import deliver
+from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.core.rules import FEWEST
+from trellis.strategies.enrolled_grid import EnrolledGrid
 from trellis.strategies.gromov_wasserstein.descent import Descent
 from trellis.strategies.gromov_wasserstein.embeddings import Released, ReleaseTerms
 from trellis.strategies.gromov_wasserstein.private import NoisyGnn, UntrainedGnn
 from trellis.strategies.gromov_wasserstein.pruning.partial import PartialDistances
-from trellis.strategies.gromov_wasserstein.strategy import FederatedGnn, GnnStart
+from trellis.strategies.gromov_wasserstein.strategy import WEIGHTS, FederatedGnn, Vector
+from trellis.strategies.rounds import Middleware, Rounds
 
 from .config import GromovWassersteinConfig
 from .data import feature_count, split_counts
@@ -35,6 +40,7 @@ from .distances import distances, partial_distances, split
 from .downstream.judge import judge
 from .downstream.needed import solve_needed
 from .forecast import bits_forecast, training_forecast
+from .methods import METHODS
 from .model.gnn import build_model, weights
 from .owner.result import MOST_NEAR, NEIGHBOURS, neighbours_of
 from .release import code_of, half_of, of_a_node, statement, warnings
@@ -42,6 +48,8 @@ from .release import code_of, half_of, of_a_node, statement, warnings
 log = logging.getLogger("trellis.run")
 
 app = ServerApp()
+
+Run = StudyRun[GromovWassersteinConfig]
 
 
 @app.main()
@@ -56,61 +64,112 @@ def main(grid: Grid, context: Context) -> None:
         chosen = f"learning-rate={config.rate:g} (auto: model {config.model})"
         open_ = f", {chosen}" if config.trains and not config.learning_rate else ""
         tell(run.result, f"standardise=graph (auto: each graph's features by themselves){open_}")
-    strategy = build_strategy(config, run.seed, run.strategy_arguments())
-    with run.recording(strategy):
-        strategy.run(grid, resume=run.resume)
-        names = [client.name for client in strategy.clients]
+    rounds: Rounds = METHODS.load(METHODS.row(config.method, config.privacy).server)(run)
+    with run.recording(rounds):
+        rounds.run(grid, resume=run.resume)
+        own = _simulated_results(rounds, grid) if config.at_home else {}
+        names = [client.name for client in rounds.clients]
         run.result.ledger = run.ledger.report(names, statement(config))
         run.result.ledger |= of_a_node(config, run.ledger, names)
         # Training and embeddings are kept whatever becomes of the distances.
-        _keep_released(run.result, strategy)
-        run.result.notes += _forecasts(config, strategy)
-        _fill(run.result, config, run.seed, strategy.released, run.folder)
-        _deliver(strategy, grid, run.result)
+        released = released_of(rounds)
+        _keep_released(run.result, rounds, released)
+        _keep_own(run.result, own)
+        run.result.notes += _forecasts(config, rounds, released)
+        _fill(run.result, config, run.seed, released, run.folder)
+        _deliver(rounds, grid, run.result)
     run.write_report()
 
 
-def _deliver(strategy: FederatedGnn, grid: Grid, result: RunResult) -> None:
-    """Send every device the shared weights and the graphs that are nearest to its own."""
-    last = int(strategy.progress.rows[-1]["round"])
-
-    def content(client: int) -> RecordDict:
-        found = neighbours_of(client, result.arrays["distances"], result.arrays["owner"])
-        sent = strategy.payload(last, client)
-        if len(found["own"]):
-            sent[NEIGHBOURS] = wire.record(found)
-        return sent
-
-    deliver(strategy, grid, content)
+# --- the rounds of each method ------------------------------------------------------------------
 
 
-def build_strategy(
-    config: GromovWassersteinConfig, seed: int, arguments: Mapping[str, Any]
-) -> FederatedGnn:
-    """Return the strategy of the run's method."""
-    start = partial(first_model, config, seed)
-    if not config.trains:
-        plan = replace(arguments["plan"], rounds=1, sample=0)  # one release, by all
-        arguments = {**arguments, "plan": plan, "start": start, "at_home": config.at_home}
-        return UntrainedGnn(**arguments)
-    if not (config.sums or config.secure_aggregation):
-        return FederatedGnn(**arguments, start=start, every=config.release_every)
-    from trellis.strategies.core.secure import SecureSum  # here: other runs do without its modules
+def averaged(run: Run) -> Rounds:
+    """Return Algorithm 2: FedAvg or FedProx, its means secure if asked for."""
+    config, robust = run.config, run.robust
+    strategy = FederatedGnn(
+        every=config.release_every,
+        centre=robust.centre if robust.replaces_mean else None,
+        fewest=FEWEST if robust.replaces_mean else 1,
+        sampler=run.sampler(),
+    )
+    if config.secure_aggregation:
+        from trellis.strategies.secure_grid import SecureGrid
 
-    if not config.sums:
-        return FederatedGnn(
-            **arguments, start=start, every=config.release_every, secure=SecureSum()
-        )
-    return NoisyGnn(
-        **arguments,
-        start=start,
-        at_home=config.at_home,
-        secure=SecureSum(noisy=True, dropout=config.dropout, colluding=config.colluding),
+        return _rounds(run, strategy, middleware=SecureGrid)
+
+    def bounding(grid: EnrolledGrid) -> Grid:
+        return BoundedGrid(grid, robust, WEIGHTS, strategy.drop) if robust.bound else grid
+
+    return _rounds(run, strategy, middleware=bounding)
+
+
+def untrained(run: Run) -> Rounds:
+    """Return one release of embeddings, made with the weights that the seed draws."""
+    return _rounds(run, UntrainedGnn(), admits=False)
+
+
+def noisy(run: Run) -> Rounds:
+    """Return training by noisy secure sums of clipped gradients, one per graph."""
+    from trellis.strategies.core.secure import SecureSum
+    from trellis.strategies.secure_grid import SecureGrid
+
+    config = run.config
+    sums = SecureSum(noisy=True, dropout=config.dropout, colluding=config.colluding)
+    strategy = NoisyGnn(
         descent=Descent(config.rate, config.weight_decay),
         bound=config.gradient_bound,
-        counts=partial(split_counts, held_out=config.held_out),
-        score=config.score_epsilon > 0.0,
+        scored=config.score_epsilon > 0.0,
     )
+    return _rounds(run, strategy, middleware=lambda grid: SecureGrid(grid, sums), admits=False)
+
+
+def _rounds(
+    run: Run,
+    strategy: FederatedGnn,
+    *,
+    middleware: Middleware = lambda grid: grid,
+    admits: bool = True,
+) -> Rounds:
+    """Return a strategy's rounds, with what every method of the study has in common."""
+    config, start = run.config, GnnStart()
+
+    def enrolled(clients: Sequence[Client]) -> None:
+        vars(start).update(vars(first_model(config, run.seed, clients)))
+        strategy.begin(start.terms)
+        rounds.train_config = rounds.evaluate_config = {"classes": start.classes}
+        # Updates are weighted by labelled items, of which a graph may have many.
+        rounds.grid.bounds_counts = config.sums
+
+    def admitted(client: Client) -> bool:
+        if admits and client.classes > start.classes:
+            raise StudyError(
+                f"its labels are of {client.classes} classes, the model has {start.classes}; set "
+                "classes for all"
+            )
+        return admits
+
+    rounds = Rounds(
+        strategy,
+        lambda clients: wire.record({"weights": start.weights}),
+        middleware=middleware,
+        on_enrolled=enrolled,
+        admits=admitted,
+        **run.round_arguments(),
+    )
+    return rounds
+
+
+# --- the first model ----------------------------------------------------------------------------
+
+
+@dataclass
+class GnnStart:
+    """What is fixed once the clients are known: w_0 (d,), the terms of a release, the classes."""
+
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+    terms: ReleaseTerms = field(default_factory=lambda: ReleaseTerms(0))
+    classes: int = 2
 
 
 def first_model(config: GromovWassersteinConfig, seed: int, clients: Sequence[Client]) -> GnnStart:
@@ -138,7 +197,7 @@ def first_model(config: GromovWassersteinConfig, seed: int, clients: Sequence[Cl
 
 def release_terms(config: GromovWassersteinConfig, h: int) -> ReleaseTerms:
     """Return what a client's release must look like, for rows of length h."""
-    if config.privacy == "none":
+    if config.encoder == "none":
         return ReleaseTerms(h)
     if config.bits > h:
         raise ConfigError(f"bits={config.bits}: the rows of an embedding have {h} entries")
@@ -148,18 +207,66 @@ def release_terms(config: GromovWassersteinConfig, h: int) -> ReleaseTerms:
         return half_of(config, code).m if config.estimator == "double" else code.m
 
     encodings = 2 if config.estimator == "double" else 1
-    return ReleaseTerms(h, bits, of_graph=config.privacy == "paper", encodings=encodings)
+    return ReleaseTerms(h, bits, of_graph=config.encoder == "printed", encodings=encodings)
 
 
-def _keep_released(result: RunResult, strategy: FederatedGnn) -> None:
-    released, rows = strategy.released, strategy.progress.rows
+# --- the result ---------------------------------------------------------------------------------
+
+
+def released_of(rounds: Rounds) -> Released:
+    """Return what clients released; their owners by index."""
+    strategy = rounds.strategy
+    assert isinstance(strategy, FederatedGnn)
+    found = copy(strategy.released)
+    # A client's number is its place, from 1.
+    found.owner = found.owner.astype(np.int64) - 1  # type: ignore[assignment]
+    return found
+
+
+def _question(rounds: Rounds) -> RecordDict:
+    """Return the final weights as clients are sent them."""
+    last = int(rounds.progress.rows[-1]["round"])
+    told = ConfigRecord({**rounds.evaluate_config, "server-round": last})
+    return RecordDict({"arrays": rounds.arrays, "config": told})
+
+
+def _simulated_results(rounds: Rounds, grid: Grid) -> dict[int, dict[str, float]]:
+    """Send simulated clients the final weights; return what each reports of its own model.
+
+    Devices get theirs once the distances are known, with their graphs' neighbours.
+    """
+    found: dict[int, dict[str, float]] = {}
+
+    def take(client: int, content: RecordDict) -> None:
+        summary = content.metric_records["summary"]
+        found[client] = {key: float(value) for key, value in summary.items()}  # type: ignore[arg-type]
+
+    deliver(rounds, grid, _question(rounds), take, devices=False)
+    return found
+
+
+def _deliver(rounds: Rounds, grid: Grid, result: RunResult) -> None:
+    """Send every device the shared weights and the graphs that are nearest to its own."""
+
+    def content(client: int) -> RecordDict:
+        found = neighbours_of(client, result.arrays["distances"], result.arrays["owner"])
+        sent = _question(rounds)
+        if len(found["own"]):
+            sent[NEIGHBOURS] = wire.record(found)
+        return sent
+
+    deliver(rounds, grid, content)
+
+
+def _keep_released(result: RunResult, rounds: Rounds, released: Released) -> None:
+    rows = rounds.progress.rows
     result.arrays = {
         "owner": released.owner,
         "sizes": released.sizes,
         "labels": released.labels,
         "codes": released.codes,
-        "weights": strategy.weights,
-        "classes": np.array(strategy.classes),
+        "weights": wire.unpack(rounds.arrays["weights"]),
+        "classes": np.array(rounds.evaluate_config["classes"]),
     }
     if released.second.size:
         result.arrays["second"] = released.second
@@ -168,12 +275,11 @@ def _keep_released(result: RunResult, strategy: FederatedGnn) -> None:
     result.headline |= {name: rows[-1][name] for name in told if name in rows[-1]}
     if result.ledger.get("epsilon"):
         result.headline["epsilon"] = float(result.ledger["epsilon"])
-    _keep_own(result, strategy)
 
 
-def _keep_own(result: RunResult, strategy: FederatedGnn) -> None:
-    """Put what simulated clients tell of the models they keep into the headline."""
-    told = list(strategy.personal_results.values())
+def _keep_own(result: RunResult, own: Mapping[int, Mapping[str, float]]) -> None:
+    """Put what simulated clients report of the models they keep into the headline."""
+    told = list(own.values())
     items = sum(one.get("test-items", 0.0) for one in told)
     for name in ("shared", "tuned", "alone", "kept") if items else ():
         if all(f"{name}-right" in one for one in told):
@@ -186,15 +292,16 @@ def _keep_own(result: RunResult, strategy: FederatedGnn) -> None:
         )
 
 
-def _forecasts(config: GromovWassersteinConfig, strategy: FederatedGnn) -> list[str]:
+def _forecasts(config: GromovWassersteinConfig, rounds: Rounds, released: Released) -> list[str]:
     """Return what was to be expected of the noise, in words."""
-    if config.privacy != "sound":
+    if config.encoder != "multi-bit":
         return []
-    told = bits_forecast(config, strategy.released.sizes.tolist())
+    told = bits_forecast(config, released.sizes.tolist())
     if config.sums:
-        counts = [client.counted for client in strategy.clients]
+        counts = [client.counted for client in rounds.clients]
         graphs = sum(split_counts(count, config.held_out)[0] for count in counts)
-        told += training_forecast(config, strategy.weights.size, graphs, len(counts))
+        size = wire.unpack(rounds.arrays["weights"]).size
+        told += training_forecast(config, size, graphs, len(counts))
     return told
 
 

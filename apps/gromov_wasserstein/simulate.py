@@ -19,7 +19,6 @@ import numpy as np
 from trellis.apps.common.seeds import generator
 from trellis.privacy.accounting.sampled import ratio_for
 from trellis.privacy.mechanisms.shares import plan_share, simulated_sum_noise
-from trellis.strategies.core.sums import add_up
 from trellis.strategies.gromov_wasserstein.descent import Descent
 from trellis.strategies.gromov_wasserstein.strategy import weighted_mean
 
@@ -53,7 +52,8 @@ def federated_weights(
             client_update(model, graphs, shared, config, simulated_draw(seed, number, server_round))
             for number, graphs in enumerate(clients)
         ]
-        shared = weighted_mean(add_up(replies, ("weights", "count")))
+        labelled = [reply for reply in replies if reply.count]
+        shared = weighted_mean([r.weights for r in labelled], [float(r.count) for r in labelled])
     return shared
 
 

@@ -2,13 +2,11 @@
 
 The neighbours: n samples, all but one alike. The last is above all others in every variable in the
 one data set; in the other it is above them in the first half and below them in the second. The two
-rows of signs against any other sample are then orthogonal, which moves Kendall's tau by 2 p / n in
-l2, the most that any replacement can for even p. The observer sums the entries between the two
-halves row by row; leaving out the others and adding up are post-processing, so the bound holds for
-the whole release, and nothing is lost of the distance.
+rows of signs against any other sample are then orthogonal, which moves a client's concordances as
+far as replacing one sample can.
 
-With ``release = "sum"`` the observer knows all clients' samples but the one, and the noise of all
-clients that the devices do not count on; he looks along the line between the two sums.
+The observer knows all clients' samples but the one, and the noise of all clients that the devices
+do not count on; he looks along the line between the two sums.
 
 ``none`` and ``paper`` claim nothing to attack: there one message gives S itself.
 
@@ -32,11 +30,8 @@ from trellis.privacy.mechanisms.shares import plan_share
 from trellis.privacy.secagg.graph import expected_noisers
 
 from .config import JointPrecisionConfig
-from .kendall import kendall
-from .private.client import learning_ratio
-from .private.concordance import learning_count, sensitivity, summands
-from .private.server import FRACTION_BITS
-from .release import tau_release
+from .private.concordance import FRACTION_BITS, learning_count, sensitivity, summands
+from .private.device import learning_ratio
 
 Matrix = NDArray[np.float64]
 
@@ -60,19 +55,9 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
     if chosen != "sound":
         raise ConfigError(f"privacy={chosen!r} claims nothing to audit; use sound")
     config = JointPrecisionConfig.from_settings({**settings, "privacy": "sound"})
-    if config.sums:
-        return [_summed(config, trials, seed)]
-    if config.noise == "discrete":
-        raise ConfigError(f"noise={config.noise!r} has no audit; use noise=gaussian")
-    count, p = config.sample_counts()[0], config.variables
-    event = tau_release(config, p, count).event
-    data, neighbour = (
-        _watched(kendall(samples, variant="a"), event.sigma)
-        for samples in neighbours(count, p, generator(seed, "audit data"))
-    )
-    rng = generator(seed, "audit sound")
-    result = audit(Watched.draw, data, neighbour, trials=trials, delta=event.delta, rng=rng)
-    return [Finding("sound, one release", event.epsilon, f"n = {count}, p = {p}", result)]
+    if not config.sums:
+        raise ConfigError(f"method={config.method!r} releases nothing; use group, fused or pooled")
+    return [_summed(config, trials, seed)]
 
 
 def _summed(config: JointPrecisionConfig, trials: int, seed: int) -> Finding:
@@ -101,9 +86,3 @@ def neighbours(count: int, variables: int, rng: np.random.Generator) -> tuple[Ma
     data[-1] = above
     neighbour[-1] = np.where(np.arange(variables) < variables // 2, above, -above)
     return data, neighbour
-
-
-def _watched(tau: Matrix, sigma: float) -> Watched:
-    half = len(tau) // 2
-    between = tau[:half, half:]
-    return Watched(between.sum(axis=1), sigma * float(np.sqrt(between.shape[1])))

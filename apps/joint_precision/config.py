@@ -7,15 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from trellis.apps.common.settings import ConfigError, ReleaseConfig, Scalar
+from trellis.apps.common.methods import Method, Methods
+from trellis.apps.common.settings import ConfigError, Scalar, StudyConfig
+
+from .methods import METHODS
 
 JOINT_METHODS = ("group", "fused")
-# Of more variables no client holds a correlation matrix: its entries go by, see `large`.
+ALONE_METHODS = ("glasso", "clime")
+# Of more variables no client holds a correlation matrix: its entries are streamed, see `large`.
 STREAM_FROM = 5000
+_STREAMING = ("client_app:step", "client_app:glasso")
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointPrecisionConfig(ReleaseConfig):
+class JointPrecisionConfig(StudyConfig):
     """Settings, under the names of the paper where it has one.
 
     Attributes
@@ -23,9 +28,10 @@ class JointPrecisionConfig(ReleaseConfig):
     rounds : most rounds to run, for every point of a path
     tolerance : stop at this duality gap (the objective is at most so far from its minimum); 0 runs
         all rounds [the objective's own]
-    method : ``group`` or ``fused``, the penalty that joins the clients' matrices; baselines
-        ``glasso`` and ``clime`` (every client alone), ``pooled`` (all data in one
-        place, or one noisy sum)
+    method : ``group`` (``auto``) or ``fused``, the penalty that joins the clients' matrices;
+        baselines ``glasso`` and ``clime`` (every client from its own data only), ``pooled`` (all
+        data in one place, or one noisy sum); ``one-shot``, the optimum in one exchange: the server
+        is sent every client's correlation matrix
     lambda1 : sparsity of every client's matrix; ``auto`` is 0.8 sqrt(log p / n) for p variables and
         n samples, less where a path is chosen from [correlation]
     lambda2 : how alike the clients' matrices are made; ``auto`` is three quarters of lambda1
@@ -34,15 +40,7 @@ class JointPrecisionConfig(ReleaseConfig):
     correlation : ``kendall`` (for data of any margins), ``spearman`` or ``pearson``
     indefinite : what a client does with a correlation matrix that is not positive semidefinite:
         ``project`` it to the nearest by its eigenvalues, or ``refuse``
-    one_exchange : ``on``, the server is sent every client's correlation matrix once and does the
-        rest by itself, the certificate too. ``auto`` is on where that tells nothing new, with
-        ``privacy = "sound"`` and ``release = "each"``, whose matrices are released already; with
-        ``privacy = "none"`` it also tells the small entries between blocks of variables
-    acceleration : ``auto``, the server takes the steps between by itself once clients' replies have
-        told it their matrices, and they certify where it ended; ``off`` asks for every step
     screening : split the variables into blocks that cannot be connected, before the first round
-    noise : ``discrete``, on a grid, which floating point cannot undo; ``gaussian``, in simulation
-        only; ``auto`` is discrete on devices and gaussian in simulation (sound only)
     wire : ``float64`` or ``float32``, the numbers between clients and server
     path : how many points from an empty graph down to lambda1 are learned and chosen from, lambda2
         in the same proportion; 0 is none [points]
@@ -52,12 +50,7 @@ class JointPrecisionConfig(ReleaseConfig):
         that one (at n = 150 and p = 54, 0.5 chose an empty graph) [no unit]
     subsamples : how often the path is run again on a random part of the data, for
         ``choose=stability`` [runs]
-    penalty : ``group`` or ``fused``, for method ``pooled``
-    release : ``sum`` (the default of ``sound`` where it can be) makes one noisy sum of all clients'
-        concordances and a consensus from it; ``each`` noises every client's tau by itself
-    personal : with sums, ``device`` makes every client's own graph from its raw samples and the
-        consensus, and keeps it there; ``server`` gives everyone the consensus. lambda1 and path are
-        then those of the devices' own graphs; the consensus takes its lambda from the noise
+    penalty : ``group`` or ``fused``, for methods ``pooled`` and ``one-shot``
     variables : p, how many variables the synthetic data has; a multiple of ``blocks`` [variables]
     samples : n, how many samples a client of the synthetic data has, as ``150`` or ``100,200,300``
         [samples]
@@ -70,10 +63,11 @@ class JointPrecisionConfig(ReleaseConfig):
     """
 
     study: ClassVar[str] = "joint-precision"
-    methods: ClassVar[tuple[str, ...]] = (*JOINT_METHODS, "glasso", "clime", "pooled")
+    methods: ClassVar[tuple[str, ...]] = METHODS.names()
+    table: ClassVar[Methods] = METHODS
     auto_settings: ClassVar[tuple[str, ...]] = ("lambda1", "lambda2")
     own_data: ClassVar[Mapping[str, Scalar]] = {
-        **ReleaseConfig.own_data,
+        **StudyConfig.own_data,
         "lambda1": "auto",
         "lambda2": "auto",
         "path": 8,
@@ -82,16 +76,13 @@ class JointPrecisionConfig(ReleaseConfig):
     rounds: int = 200
     tolerance: float = 1e-6
     clients: int = 3
-    method: str = "group"
+    method: str = "auto"
     lambda1: float = 0.1
     lambda2: float = 0.05
     rho: float = 1.0
     correlation: str = "kendall"
     indefinite: str = "project"
-    one_exchange: str = "auto"
-    acceleration: str = "auto"
     screening: bool = True
-    noise: str = "auto"
     wire: str = "float64"
     path: int = 0
     choose: str = "ebic"
@@ -111,7 +102,6 @@ class JointPrecisionConfig(ReleaseConfig):
         self.positive("rho")
         self.one_of("correlation", ("kendall", "spearman", "pearson"))
         self.one_of("indefinite", ("project", "refuse"))
-        self.one_of("noise", ("auto", "gaussian", "discrete"))
         self.one_of("wire", ("float64", "float32"))
         self.one_of("choose", ("ebic", "stability"))
         self.one_of("penalty", JOINT_METHODS)
@@ -128,18 +118,12 @@ class JointPrecisionConfig(ReleaseConfig):
             )
         self.sample_counts()
         self._check_path()
-        self.one_of("acceleration", ("auto", "off"))
-        self.switch("one_exchange")
-        self._check_privacy()
-        if self.switch("one_exchange") == "on" and not self._may_exchange_once:
-            raise ConfigError(
-                "one-exchange='on': for method group or fused with privacy='none', or with "
-                "privacy='sound' and release='each', without subsamples, sample and norm-bound, "
-                "which are of rounds"
-            )
-        alone = "" if self.method in JOINT_METHODS else f"method={self.method!r} has no rounds"
-        penalty = "the clients' matrices meet in a penalty, not in a mean"
-        self.refuse_robust(alone=alone, no_mean=penalty)
+        if self.sums and (few := self.few_for_a_sum()):
+            raise ConfigError(f"{few}, or use method='glasso'")
+        if self.at_home and self.lambda1 <= 0.0 and not self.is_auto("lambda1"):
+            raise ConfigError(f"lambda1={self.lambda1}: devices' own graphs need lambda1 > 0")
+        self.refuse_robust(no_mean="the clients' matrices meet in a penalty, not in a mean")
+        self.refuse_without_effect()
 
     @classmethod
     def for_own_data(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,46 +157,38 @@ class JointPrecisionConfig(ReleaseConfig):
         """
         mean = max(sum(counts) / max(len(counts), 1), 1.0)
         noise = math.sqrt(math.log(max(variables, 2)) / mean)
-        alone = self.method in ("glasso", "clime")
+        alone = self.method in ALONE_METHODS
         share = 0.1 if self.path else 1.2 if alone else 0.8
         first = min(share * noise, 0.95)
-        first = first if self.is_auto("lambda1") else self.lambda1
-        second = 0.75 * first if self.is_auto("lambda2") else self.lambda2
-        return replace(self, lambda1=first, lambda2=second)
+        found = self
+        if self.is_auto("lambda1"):
+            found = replace(found, lambda1=first)
+        if self.is_auto("lambda2") and "lambda2" in self.used:
+            found = replace(found, lambda2=0.75 * found.lambda1)
+        return found
 
     @property
     def may_stream(self) -> bool:
         """Whether correlations of very many variables need not be held all at once."""
-        if self.privacy == "sound" or not self.screening or self.subsamples:
-            return False
-        joint = self.method in JOINT_METHODS and not self.exchanges_once
-        return joint or self.method == "glasso"
+        return self._row.client in _STREAMING and self.screening and not self.subsamples
 
     def streams(self, variables: int) -> bool:
         """Whether those of so many variables are not."""
         return self.may_stream and variables > STREAM_FROM
 
     @property
-    def _may_exchange_once(self) -> bool:
-        known = self.privacy == "none" or (self.privacy == "sound" and not self.sums)
-        by_rounds = self.sample or self.norm_bound or self.subsamples
-        return known and self.method in JOINT_METHODS and not by_rounds
+    def used(self) -> frozenset[str]:
+        """The settings, kebab-case, that have an effect in the run's method."""
+        return self._row.settings
 
     @property
-    def exchanges_once(self) -> bool:
-        """Whether the server is sent every client's correlation matrix and does the rest."""
-        switch = self.switch("one_exchange")
-        if switch == "auto":
-            # Rounded matrices are others, and nobody would certify the clients' own.
-            told = self.privacy == "sound" and self.wire == "float64" and self.tolerance > 0.0
-            return told and self._may_exchange_once
-        return switch == "on"
+    def sends_data(self) -> bool:
+        """Whether clients send their raw data."""
+        return self._row.client == "client_app:data"
 
     @property
-    def accelerated(self) -> bool:
-        """Whether the server takes steps by itself; tolerance 0 is all rounds as they are."""
-        asked = self.acceleration == "auto" and self.tolerance > 0.0
-        return asked and not self.sample and not self.norm_bound
+    def _row(self) -> Method:
+        return METHODS.row(self.method, self.privacy)
 
     def _check_path(self) -> None:
         if self.path and self.lambda1 <= 0.0 and not self.is_auto("lambda1"):
@@ -221,59 +197,20 @@ class JointPrecisionConfig(ReleaseConfig):
             raise ConfigError(
                 "choose='stability': needs path and subsamples, such as path=20 and subsamples=10"
             )
-        if self.subsamples and (not self.path or self.method not in JOINT_METHODS):
-            raise ConfigError(
-                f"subsamples={self.subsamples}: needs path > 0 and method group or fused"
-            )
-        if self.subsamples and self.privacy == "sound":
-            raise ConfigError(
-                f"subsamples={self.subsamples}: every subsample is one more release of the data, "
-                "and privacy='sound' makes one in all; use choose='ebic'"
-            )
-
-    def sum_obstacle(self) -> str:
-        """Return why there can be no one noisy sum with these settings; nothing if there can."""
-        if self.method in ("glasso", "clime"):
-            return (
-                f"method={self.method!r} lets every client learn alone, there is nothing to sum; "
-                "use method group, fused or pooled"
-            )
-        if self.correlation != "kendall":
-            return f"correlation={self.correlation!r}: the sum is of concordances; use kendall"
-        if self.lambda1 <= 0.0 and not self.is_auto("lambda1"):
-            return f"lambda1={self.lambda1}: devices' own graphs need lambda1 > 0"
-        for name, free in (("norm_bound", 0.0), ("sample", 0), ("indefinite", "project")):
-            if getattr(self, name) != free:
-                return (
-                    f"{name.replace('_', '-')}={getattr(self, name)!r} is for replies one by one, "
-                    f"and here there is one sum over all clients; use {free!r}"
-                )
-        return self.few_for_a_sum()
-
-    @property
-    def can_keep(self) -> bool:
-        """Whether devices can make graphs of their own: from a consensus, with a joint method."""
-        return self.sums and self.method in JOINT_METHODS
-
-    def _check_privacy(self) -> None:
-        if self.privacy == "sound" and self.correlation != "kendall":
-            raise ConfigError(
-                f"correlation={self.correlation!r}: one sample moves it by an amount nobody has "
-                "bounded; privacy='sound' needs correlation='kendall'"
-            )
-        if self.privacy == "sound" and self.method == "pooled" and not self.sums:
-            raise ConfigError(
-                "method='pooled' with release='each' sends the raw data; it cannot be private"
-                + (f". release='sum': {self.sum_obstacle()}" if self.sum_obstacle() else "")
-            )
+        if self.subsamples and not self.path:
+            raise ConfigError(f"subsamples={self.subsamples}: needs path > 0")
 
     @property
     def penalised(self) -> bool:
         """Whether the objective has a minimum even where correlation matrices are singular."""
-        penalty = self.penalty if self.method == "pooled" else self.method
         if self.lambda1 > 0.0 or self.is_auto("lambda1"):
             return True
-        return penalty == "group" and (self.lambda2 > 0.0 or self.is_auto("lambda2"))
+        return self.joint_penalty == "group" and (self.lambda2 > 0.0 or self.is_auto("lambda2"))
+
+    @property
+    def joint_penalty(self) -> str:
+        """The penalty that joins the clients' matrices; a method of clients apart has its own."""
+        return self.penalty if "penalty" in self.used else self.method
 
     def sample_counts(self) -> list[int]:
         """Return the number of synthetic samples of every client."""

@@ -209,22 +209,16 @@ def iterate(
     )
 
 
-def solve_alone(
+def glasso_alone(
     config: JointPrecisionConfig, correlation: Matrix, lambdas: Vector
-) -> tuple[Matrix, Matrix, Vector, Vector]:
-    """Solve one client's own problem at every lambda1: the graphical lasso, or CLIME.
+) -> dict[str, Vector]:
+    """Return one client's graphical lasso at every lambda1.
 
     Returns
     -------
-    psi, omega : (L, m) packed with one block
-    losses, gaps : (L,); CLIME has no gap, and no loss where it is not positive definite
+    ``psi``, ``omega`` (L, m) packed with one block; ``losses``, ``gaps`` (L,)
     """
     whole = Blocks.whole(len(correlation))
-    if config.method == "clime":
-        found = clime_path(correlation, lambdas.tolist())
-        psi = np.array([whole.pack(matrix) for matrix in found])
-        losses = np.array([smooth_loss(matrix, correlation) for matrix in found])
-        return psi, psi, losses, np.full(len(lambdas), np.nan)
     path = solve_path(
         correlation[None],
         [(float(lambda_), 0.0) for lambda_ in lambdas],
@@ -233,9 +227,21 @@ def solve_alone(
         rounds=config.rounds,
         screening=config.screening,
     )
-    return (
-        np.array([whole.pack(point.sparse[0]) for point in path]),
-        np.array([whole.pack(point.precision[0]) for point in path]),
-        np.array([point.losses[0] for point in path]),
-        np.array([point.gap for point in path]),
-    )
+    return {
+        "psi": np.array([whole.pack(point.sparse[0]) for point in path]),
+        "omega": np.array([whole.pack(point.precision[0]) for point in path]),
+        "losses": np.array([point.losses[0] for point in path]),
+        "gaps": np.array([point.gap for point in path]),
+    }
+
+
+def clime_alone(correlation: Matrix, lambdas: Vector) -> dict[str, Vector]:
+    """Return one client's CLIME at every lambda1, as `glasso_alone`.
+
+    It has no gap, and no loss where it is not positive definite.
+    """
+    whole = Blocks.whole(len(correlation))
+    found = clime_path(correlation, lambdas.tolist())
+    psi = np.array([whole.pack(matrix) for matrix in found])
+    losses = np.array([smooth_loss(matrix, correlation) for matrix in found])
+    return {"psi": psi, "omega": psi, "losses": losses, "gaps": np.full(len(lambdas), np.nan)}

@@ -12,7 +12,7 @@ every message is a process of its own, and most are none of these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,6 +27,8 @@ AGREE, UNMASK = "secagg_agree", "secagg_unmask"
 RECORD, DIRECTORY, VECTOR = "secagg", "secagg-directory", "masked"
 # The array of a client's weight, where its other arrays were multiplied by it.
 COUNT = "num-examples"
+# Arrays (1,) of this name are metrics: the server gets their plain sum.
+METRIC = "metric."
 
 
 class Noisers(Protocol):
@@ -93,8 +95,10 @@ def secure_aggregation(app: ClientApp) -> ClientApp:
     return app
 
 
-def weighted_summands(reply: Message) -> Summands:
+def weighted_summands(reply: Message, metrics: Iterable[str] = ()) -> Summands:
     """Return a reply's arrays times its ``num-examples``, and that number, as summands.
+
+    ``metrics`` names those of the reply's metrics whose sums the server gets as well.
 
     Raises
     ------
@@ -102,8 +106,8 @@ def weighted_summands(reply: Message) -> Summands:
         For a reply without both, or with arrays that are not of floating-point numbers.
     """
     (arrays,) = reply.content.array_records.values()
-    (metrics,) = reply.content.metric_records.values()
-    count = float(metrics[COUNT])  # type: ignore[arg-type]
+    (numbers,) = reply.content.metric_records.values()
+    count = float(numbers[COUNT])  # type: ignore[arg-type]
     if not 0.0 <= count < 2.0**53:
         raise ValueError(f"{COUNT}={count:g}: must be a number of examples")
     found: dict[str, NDArray[np.float64]] = {COUNT: np.array([count])}
@@ -112,6 +116,8 @@ def weighted_summands(reply: Message) -> Summands:
         if not np.issubdtype(values.dtype, np.floating):
             raise ValueError(f"array {name!r} is of {values.dtype}; a mean needs floating point")
         found[name] = count * values.astype(np.float64)
+    for name in metrics:
+        found[f"{METRIC}{name}"] = np.array([float(numbers[name])])  # type: ignore[arg-type]
     return Summands(found)
 
 

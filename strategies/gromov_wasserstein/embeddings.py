@@ -4,7 +4,7 @@ Of N graphs with n_1, ..., n_N nodes and rows of length h, one below the other:
 
     codes (n_1 + ... + n_N, h)   int8 in {-1, 0, 1}; float64 in [0, 1] where nothing is encoded
     second (same, or 0 rows)     another, independent encoding, where one is sent
-    sizes, owner, labels, moment (N,)   the n_k; the client; -1 unknown; the round of the release
+    sizes, owner, labels, moment (N,)   the n_k; the node; -1 unknown; the round of the release
 
 A release costs budget, so what came is kept: a client that fails later keeps its rows from an
 earlier release, which other weights made. ``moment`` says which.
@@ -67,7 +67,8 @@ class Released:
         kind = np.float64 if terms.bits is None else np.int8
         self.codes: NDArray[Any] = np.zeros((0, terms.width), kind)
         self.second: NDArray[Any] = np.zeros((0, terms.width), kind)
-        self.sizes, self.owner, self.labels, self.moment = np.zeros((4, 0), np.int64)
+        self.sizes, self.labels, self.moment = np.zeros((3, 0), np.int64)
+        self.owner = np.zeros(0, np.uint64)  # as node ids are
 
     def moment_of(self, client: int) -> int:
         """Return the round that a client's embeddings are from; 0 is none."""
@@ -75,10 +76,10 @@ class Released:
 
     def keep(self, server_round: int, good: Mapping[int, Embeddings]) -> None:
         """Put embeddings in the place of the same clients' old ones; clients stay in order."""
-        old = ~np.isin(self.owner, list(good))
+        old = ~np.isin(self.owner, np.array(list(good), np.uint64))
         stay = np.repeat(old, self.sizes)
         new = list(good.values())
-        owners = np.repeat(np.array(list(good), np.int64), [len(e.sizes) for e in new])
+        owners = np.repeat(np.array(list(good), np.uint64), [len(e.sizes) for e in new])
         owner = np.concatenate([self.owner[old], owners])
         sizes = np.concatenate([self.sizes[old], *(e.sizes for e in new)])
         labels = np.concatenate([self.labels[old], *(e.labels for e in new)])

@@ -1,150 +1,189 @@
-"""The two strategies of gromov-wasserstein whose every message is covered by epsilon.
+"""The two strategies of gromov-wasserstein in which everything that clients send is counted.
 
-`UntrainedGnn`  weights from the seed, one message for the embeddings; nothing is trained.
-`NoisyGnn`      every round one step on the secure sum of clipped gradients, one a graph, to which
-                devices have added noise (`descent`, and `model.clipping` on the device).
-
-    n   graphs to train with, of the clients that are in the sum: public, by their number of graphs
-    q   graphs held out, likewise; the score is the noisy sum of their shares of right items, / q
-
-Everything between two sums is post-processing. What a client can make of the final weights and its
-raw graphs it makes at home (`deliver`).
+`UntrainedGnn`  nothing is trained: one release of embeddings made with the initial weights.
+`NoisyGnn`      one step per round on the sum of clipped gradients, one per graph; run it on
+                `SecureGrid` with noisy sums.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from trellis.strategies.core.base import Client, Row, StudyError
-from trellis.strategies.core.sums import noise_in
+from trellis.strategies.core import wire
+from trellis.strategies.core.enrolment import StudyError
 
 from .descent import Descent
-from .strategy import FederatedGnn, Vector
+from .embeddings import ReleaseTerms
+from .strategy import EMBED, FederatedGnn, Vector, question, relative_change
 
 
 class UntrainedGnn(FederatedGnn):
-    """No training: one release of embeddings by the weights that the seed draws."""
+    """No training: one release of embeddings made with ``initial_arrays``, in the first round.
 
-    def admit(self, client: Client) -> bool:
-        """Return False: there is one release."""
-        return False
+    Sent is ``query.embed`` as by `FederatedGnn`, and nothing else.
+    """
 
-    def gather(self, grid: Grid, server_round: int) -> Row:
-        """Ask for the embeddings, which is all there is to do."""
-        down = self.progress.bytes_down
-        good = self.release(grid, server_round)
-        self._need_embeddings()
-        for client in good:
-            self.clients[client].rounds += 1
-        asked = sum(not known.left_out for known in self.clients)
-        return {
-            "clients": float(len(good)),
-            "failed": float(asked - len(good)),
-            "bytes-up": float(self._release_bytes),
-            "bytes-down": float(self.progress.bytes_down - down),
-            "change": 0.0,
-            **self._released_row(server_round),
-            **self.evaluate(self.state()),
-        }
+    @property
+    def done(self) -> bool:
+        """Whether embeddings have been released."""
+        return self.asked_in > 0
+
+    def due(self, server_round: int) -> bool:
+        """Return whether nothing is released yet."""
+        return not self.done
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send nothing; keep the weights as they are."""
+        self._arrays = arrays
+        self.all_nodes(grid)
+        return []
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Return the weights as they are."""
+        return self._arrays, MetricRecord({"change": 0.0})
 
 
 class NoisyGnn(FederatedGnn):
-    """Training by noisy secure sums of clipped gradients.
+    """Training by sums of clipped gradients; see `Descent` for the server's step.
+
+    Start it with ``initial_arrays`` = ``weights`` (d,).
+
+    Sent with ``train``, to all nodes alike:
+        arrays   ``weights``; config ``server-round`` and ``train_config``
+    Expected back, added up over all replies (one, if a `SecureGrid` did so):
+        arrays   ``gradient`` (d,): the sum of the graphs' gradients, each clipped to ``bound``
+        metrics  ``num-examples``: graphs to train with; ``noise``, the standard deviation of the
+                 noise in an entry of the sum (0 if absent)
+    Sent with ``evaluate``, if ``scored``, after the last round, to all nodes alike:
+        arrays   ``weights``; config ``server-round`` and ``evaluate_config``
+    Expected back, added up:
+        arrays   ``correct`` (1,): sum over held-out graphs of their share of correct items
+        metrics  ``num-examples``: held-out graphs; ``noise``
+    Sent with ``query.embed``: as by `FederatedGnn`.
+
+    Everything after a sum is post-processing.
 
     Parameters
     ----------
+    terms, rounds : of `FederatedGnn`
     descent : the server's step
     bound : C, of a graph's gradient
-    counts : of a client's number of graphs: how many it trains with, chooses by, holds out
-    score : whether the final weights are scored on the graphs that are held out
+    scored : whether the final weights are scored on held-out graphs
+    options : of `NodeStrategy`
     """
 
     def __init__(
         self,
-        *args: Any,
+        terms: ReleaseTerms | None = None,
+        *,
         descent: Descent,
         bound: float,
-        counts: Callable[[int], tuple[int, int, int]],
-        score: bool = False,
-        **kwargs: Any,
+        scored: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
-        if self.secure is None or not self.secure.noisy:
-            raise ValueError("secure: training with noise in the sums needs SecureSum(noisy=True)")
-        self.descent, self.bound, self.counts, self.score = descent, bound, counts, score
+        super().__init__(terms, **options)
+        self.descent, self.bound, self.scored = descent, bound, scored
+        self.velocity: Vector = np.zeros(0)
+        self.score: Vector = np.full(2, math.nan)  # accuracy on held-out graphs, its noise
 
-    def begin(self, clients: Sequence[Client]) -> None:
-        """Take the first weights; nothing is learned and nothing scored yet."""
-        super().begin(clients)
-        self.velocity: Vector = np.zeros_like(self.weights)
-        self.scored: Vector = np.full(3, math.nan)  # accuracy, its noise, graphs
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask all clients for their term of the sum of gradients."""
+        self._weights = wire.unpack(arrays["weights"])
+        if not self.velocity.size:
+            self.velocity = np.zeros_like(self._weights)
+        content = question(server_round, arrays, config)
+        for node in self.all_nodes(grid):
+            yield Message(content, node, "train", group_id=str(server_round))
 
-    def admit(self, client: Client) -> bool:
-        """Return False: what a sum's noise protects was told for the clients of the beginning."""
-        return False
-
-    def layout(self) -> dict[str, tuple[int, ...]]:
-        """Return what clients add up."""
-        return {"gradient": self.weights.shape}
-
-    def update_from_sum(
-        self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]
-    ) -> Row:
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take one step."""
-        graphs = sum(self.counts(self.clients[client].counted)[0] for client in clients)
-        before = self.weights
-        self.weights, self.velocity = self.descent.step(
-            before, self.velocity, total["gradient"], float(graphs)
-        )
-        moved = float(np.linalg.norm(self.weights - before))
-        if not math.isfinite(moved):
+        before = self._weights
+        good = self.usable(replies, lambda found: read_sum(found, "gradient", before.size))
+        if not good:
+            return None, None
+        gradient, graphs, noise = add_up(good)
+        if not graphs > 0.0:
+            raise StudyError(f"round {server_round}: no client has a graph to train with")
+        weights, self.velocity = self.descent.step(before, self.velocity, gradient, graphs)
+        if not math.isfinite(float(np.linalg.norm(weights - before))):
             raise StudyError(
                 f"round {server_round}: the weights are not finite any more; lower learning-rate"
             )
-        return {
-            "change": moved / max(float(np.linalg.norm(before)), 1e-12),
-            # How long the noise of the mean gradient is, beside the longest a gradient can be.
-            "noise": self.noise * math.sqrt(before.size) / graphs / self.bound,
+        metrics = {
+            "change": relative_change(weights, before),
+            # The length of the noise in the mean gradient, over that of the longest gradient.
+            "noise": noise * math.sqrt(before.size) / graphs / self.bound,
         }
+        return wire.record({"weights": weights}), MetricRecord(dict(metrics))
 
-    def trained(self, grid: Grid, server_round: int) -> None:
-        """Score the final weights, once."""
-        if not self.score or math.isfinite(self.scored[0]) or self.secure is None:
-            return
-        asked = {client: self._question(server_round) for client in range(len(self.clients))}
-        found = self.secure_sum(grid, asked, server_round, {"right": (1,)})
-        self.progress.bytes_up += found.bytes_up
-        self.progress.bytes_down += found.bytes_down
-        graphs = sum(self.counts(self.clients[client].counted)[2] for client in found.survivors)
-        if graphs:
-            right = float(found.total["right"][0])
-            self.scored = np.array([right, noise_in(found), graphs]) / [graphs, graphs, 1]
-            self.progress.rows[-1] |= {
-                "held-out-accuracy": float(self.scored[0]),
-                "held-out-noise": float(self.scored[1]),
-            }
-        if self.checkpoint:
-            self.checkpoint.save(self._snapshot(server_round))
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask for the score of the final weights and for the embeddings, once each."""
+        if self.scored and server_round == self.last_round and math.isnan(self.score[0]):
+            content = question(server_round, arrays, config)
+            for node in sorted(grid.get_node_ids()):
+                yield Message(content, node, "evaluate", group_id=str(server_round))
+        yield from super().configure_evaluate(server_round, arrays, config, grid)
 
-    def _question(self, server_round: int) -> RecordDict:
-        content = self.payload(server_round, 0)
-        content["order"] = ConfigRecord(
-            {"round": server_round, "classes": self.classes, "score": True}
-        )
-        return content
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Keep the score and the embeddings."""
+        every = list(replies)
+        terms = [reply for reply in every if reply.metadata.message_type != EMBED]
+        embeddings = [reply for reply in every if reply.metadata.message_type == EMBED]
+        metrics: dict[str, Any] = {}
+        if good := self.usable(terms, lambda found: read_sum(found, "correct", 1)):
+            correct, graphs, noise = add_up(good)
+            if graphs > 0.0:
+                self.score = np.array([float(correct[0]), noise]) / graphs
+                names = ("held-out-accuracy", "held-out-noise")
+                metrics |= dict(zip(names, self.score.tolist(), strict=True))
+        if embeddings or not terms:
+            metrics |= super().aggregate_evaluate(server_round, embeddings) or {}
+        return MetricRecord(metrics) if metrics else None
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return what the next round depends on."""
-        return super().state() | {"velocity": self.velocity, "scored": self.scored}
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the velocity, the score and what was released."""
+        return {**super().state_dict(), "velocity": self.velocity, "score": self.score}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back `state`."""
-        super().restore(state)
-        self.velocity, self.scored = state["velocity"].copy(), state["scored"].copy()
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore `state_dict`."""
+        super().load_state_dict(state)
+        self.velocity, self.score = state["velocity"].copy(), state["score"].copy()
+
+
+def read_sum(content: RecordDict, name: str, size: int) -> tuple[Vector, float, float]:
+    """Return a term of a sum (``size``,), its number of graphs and its noise, checked."""
+    record, metrics = content["arrays"], content["metrics"]
+    if not isinstance(record, ArrayRecord) or set(record) != {name}:
+        raise wire.BadReply(f"holds {sorted(record)}, not {[name]}")
+    term = wire.unpack(record[name])
+    wire.check_reals(term, name, (size,))
+    graphs, noise = float(metrics["num-examples"]), float(metrics.get("noise", 0.0))  # type: ignore[arg-type]
+    if not (0.0 <= graphs < 2.0**53 and 0.0 <= noise < wire.LARGEST):
+        raise wire.BadReply(f"num-examples is {graphs:g}, noise {noise:g}")
+    return term, graphs, noise
+
+
+def add_up(terms: Mapping[int, tuple[Vector, float, float]]) -> tuple[Vector, float, float]:
+    """Return the sums of terms and of graphs, and the noise, whose squares add up."""
+    total = np.sum([term for term, _, _ in terms.values()], axis=0)
+    graphs = sum(graphs for _, graphs, _ in terms.values())
+    return total, graphs, math.hypot(*(noise for _, _, noise in terms.values()))

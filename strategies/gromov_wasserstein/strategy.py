@@ -1,281 +1,263 @@
-"""The server of gromov-wasserstein [JC]: averaged weights, then the clients' embeddings.
+"""Federated training of a graph neural network, then the release of embeddings: server of [JC].
 
     w_r = sum_i c_i w_r^(i) / sum_i c_i            [JC] Algorithm 2 line 11, FedAvg and FedProx
 
-over the clients i that answered, c_i labelled items each; the two methods differ in what clients
-minimise, not here. Only sums over clients are used, so secure aggregation can gather them; in the
-clear the server sees every client's weights, which tell of its data.
+over the clients i that answered, c_i labelled items each. The two methods differ in what clients
+minimise ([JC] Algorithm 3), not here. After the last round, and every s rounds if asked for, every
+client embeds its graphs with w_r and releases what its encoder makes of the rows. ([JC] Algorithm 2
+line 6 has the release in the training message, with the client's own weights. Here all clients
+embed with the same weights, so that their rows share a space.)
 
-Embeddings come by another exchange, ``query.embed``, to all clients: every s = ``every`` rounds,
-and after the last ([JC] Algorithm 2 line 6: there in the training message, with the weights of the
-client; here all embed with the same weights w_r, so that their rows share a space). A release costs
-budget, so it is in the checkpoint and a resumed run does not ask for it again. A client that fails
-then keeps its rows from an earlier release, if there was one; one that was left out is not asked.
+A release costs budget: it is part of the strategy's state, so that a resumed run does not ask for
+it again, and a client that fails later keeps its rows from an earlier release.
 
-``norm-bound`` limits |w_r^(i) - w_{r-1}|; with ``robust`` median or trimmed, that of the clients'
-weights stands in place of their weighted mean, all clients with labels alike.
-
-Arrays: ``weights`` (d,), ``asked_in`` the round after which embeddings last came, and those
-of `embedding_release`.
+.. [JC] Jin & Chen, Gromov-Wasserstein discrepancy with local differential privacy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from trellis.strategies.bounded_grid import Bounded
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import BadReply, Client, Row, StudyError
-from trellis.strategies.core.closing.deliver import deliver
-from trellis.strategies.core.exchange import exchange
-from trellis.strategies.core.sums import Summands, SumStrategy
+from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.core.wire import BadReply
+from trellis.strategies.node_strategy import NodeStrategy
 
-from .embeddings import Embeddings, Released, ReleaseTerms, read_embeddings
+from .embeddings import Released, ReleaseTerms, read_embeddings
+
+log = logging.getLogger("trellis.strategy")
 
 Vector = NDArray[np.float64]
 
 SPLITS = ("train", "validation", "test")
-_MOST_ITEMS = 1e12  # beyond it one client's word would be all that counts
+# Metrics of a reply that are added up over clients: the loss over all labelled items, and per split
+# the numbers of items and of those that are classified correctly.
+METRICS = ("loss", *(f"{split}-{what}" for split in SPLITS for what in ("items", "correct")))
+EMBED = "query.embed"
+_MOST_ITEMS = 1e12  # beyond it one client's number would outweigh all others
+
+
+def weighted_mean(rows: Sequence[Vector], counts: Sequence[float]) -> Vector:
+    """Return sum_i c_i w_i / sum_i c_i (d,), added up in order; of one row that row, to the bit."""
+    if len(rows) == 1:
+        return rows[0]
+    total = np.sum([count * row for row, count in zip(rows, counts, strict=True)], axis=0)
+    return np.asarray(total / float(np.sum(counts)))
+
+
+# A client's weights, measured from those that it was sent.
+WEIGHTS = Bounded(
+    reference=lambda sent: sent.array_records["arrays"]["weights"],
+    vector=lambda reply, _: wire.unpack(reply.array_records["arrays"]["weights"]),
+    origin=lambda _, weights: wire.unpack(weights),
+    replace=lambda reply, clipped: reply.__setitem__("arrays", wire.record({"weights": clipped})),
+)
 
 
 @dataclass(frozen=True)
-class GnnStart:
-    """What is fixed once the clients are known: w_0 (d,), the terms of a release, the classes."""
+class Trained:
+    """A client's reply: its weights (d,), labelled items, and the sums that it reports."""
 
     weights: Vector
-    terms: ReleaseTerms
-    classes: int = 2
+    count: float
+    sums: dict[str, float] = field(default_factory=dict)
 
 
-def weighted_mean(total: Mapping[str, Vector]) -> Vector:
-    """Return sum_i c_i w_i / sum_i c_i (d,) from the two sums."""
-    return total["weights"] / total["count"][0]
+def read_trained(content: RecordDict, size: int) -> Trained:
+    """Return a reply to ``train``, checked; raise `BadReply` for what no client can have."""
+    record, metrics = content["arrays"], content["metrics"]
+    if not isinstance(record, ArrayRecord) or set(record) != {"weights"}:
+        raise BadReply(f"holds {sorted(record)}, not ['weights']")
+    weights = wire.unpack(record["weights"])
+    wire.check_reals(weights, "weights", (size,))
+    numbers: dict[str, float] = {key: float(value) for key, value in metrics.items()}  # type: ignore[arg-type]
+    count = numbers["num-examples"]
+    if not 0.0 <= count <= _MOST_ITEMS:
+        raise BadReply(f"num-examples is {count:g}: not a number of labelled items")
+    sums = {key: numbers[key] for key in METRICS if key in numbers}
+    if not np.isfinite(sums.get("loss", 0.0)):
+        raise BadReply(f"loss is {sums['loss']}")
+    for split in SPLITS:
+        items, correct = (sums.get(f"{split}-{what}", 0.0) for what in ("items", "correct"))
+        if not 0.0 <= correct <= items <= _MOST_ITEMS:
+            raise BadReply(f"{split}-correct is {correct:g} of {items:g} items")
+    return Trained(weights, count, sums)
 
 
-class FederatedGnn(SumStrategy):
-    """One model for all clients (methods ``fedavg`` and ``fedprox``), then their embeddings.
+class FederatedGnn(NodeStrategy):
+    """FedAvg or FedProx of a graph neural network, and the embeddings of all clients' graphs.
 
-    A client replies with c w, c, c times its mean loss, and, of the weights that it was *sent*, its
-    numbers of items and of hits in each of `SPLITS`. Devices under sound privacy send zeros
-    for loss, items and hits, and a c that does not depend on their labels.
+    Start it with ``initial_arrays`` = ``weights`` (d,), all parameters one after the other.
+    ``Result.arrays`` has the trained ``weights``; `released` the embeddings.
+
+    Sent with ``train``:
+        arrays   ``weights`` (d,) float64: w_(r-1)
+        config   ``server-round`` and ``train_config``
+    Expected back:
+        arrays   ``weights`` (d,) float64: w_r^(i); as they were sent if nothing is labelled
+        metrics  ``num-examples``: c_i, labelled items to train with. Optional, sums over items, of
+                 the weights that were sent: ``loss`` (of training), ``train-items``,
+                 ``train-correct``, and the same of ``validation`` and ``test``
+    Sent with ``query.embed``, to all nodes, after the last round and every ``every`` rounds:
+        arrays   ``weights``; config ``server-round`` and ``evaluate_config``
+    Expected back:
+        arrays   the encoded rows of all graphs, one below the other, as `ReleaseTerms.names` says
+                 (``codes``, with two encodings also ``second``; ``rows`` without an encoder);
+                 ``sizes`` and ``labels`` (graphs,) int64, label -1 if it is not shared
+        other    ``privacy.<name>``: the release as an entry of the privacy ledger, if counted
+
+    Only a mean is taken of the replies to ``train``, so `SecureGrid` can carry them.
 
     Parameters
     ----------
-    start : called with the clients once they are enrolled
-    every : s, rounds between two releases of embeddings; 0 releases after the last round only
-    at_home : send every client the final weights, for a model of its own that stays with it
+    terms : what a release looks like; `begin` sets it later
+    rounds : the number of the last round. `Rounds`, which may stop early, needs none; Flower's
+        ``start`` does not tell a strategy its ``num_rounds``, so give it here as well
+    every : s, rounds between two releases; 0 releases after the last round only
+    centre : (rows (I, d)) -> (d,), a robust centre in place of the weighted mean
+    fewest : the number of replies below which there is no ``centre``
+    options : of `NodeStrategy`
     """
 
     def __init__(
         self,
-        *args: Any,
-        start: Callable[[Sequence[Client]], GnnStart],
+        terms: ReleaseTerms | None = None,
+        *,
+        rounds: int = 0,
         every: int = 0,
-        at_home: bool = False,
-        **kwargs: Any,
+        centre: Callable[[NDArray[np.float64]], Vector] | None = None,
+        fewest: int = 1,
+        **options: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
-        self.start_of = start
-        self.every = every
-        self.at_home = at_home
-        self.personal_results: dict[int, dict[str, float]] = {}
+        super().__init__(**options)
+        self.last_round, self.every = rounds, every
+        self.centre, self.fewest = centre, fewest
+        self.asked_in = 0  # the round after which embeddings last came
+        self._weights = np.zeros(0)  # as they were sent
+        self._embedding: list[int] = []  # who was asked for embeddings
+        if terms is not None:
+            self.begin(terms)
 
-    per_count = ("weights",)
+    def begin(self, terms: ReleaseTerms) -> None:
+        """Set what a release looks like; nothing is released yet."""
+        self.released = Released(terms)
 
     # --- training ----------------------------------------------------------------------------
 
-    def begin(self, clients: Sequence[Client]) -> None:
-        """Take the first weights; nothing is released yet."""
-        start = self.start_of(clients)
-        self.weights = np.array(start.weights, dtype=np.float64)
-        self.classes = start.classes
-        self.released = Released(start.terms)
-        self.asked_in = 0
-        self._release_bytes = 0
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send the weights to the clients of the round."""
+        self._weights = wire.unpack(arrays["weights"])
+        content = question(server_round, arrays, config)
+        for node in self.nodes(grid, server_round):
+            yield Message(content, node, "train", group_id=str(server_round))
 
-    def admit(self, client: Client) -> bool:
-        """Let a late client learn with the others, where it has no classes that they have not."""
-        if client.classes > self.classes:
-            raise StudyError(
-                f"its labels are of {client.classes} classes, the model has {self.classes}; set "
-                "classes for all"
-            )
-        return True
-
-    def layout(self) -> dict[str, tuple[int, ...]]:
-        """Return what a client replies with."""
-        splits = (len(SPLITS),)
-        return {
-            "weights": self.weights.shape,
-            "count": (1,),
-            "loss": (1,),
-            "items": splits,
-            "correct": splits,
-        }
-
-    def payload(self, server_round: int, client: int) -> RecordDict:
-        """Return the weights, the round, and how many classes the model tells apart."""
-        return RecordDict(
-            {
-                "arrays": wire.record({"weights": self.weights}),
-                "order": ConfigRecord({"round": server_round, "classes": self.classes}),
-            }
-        )
-
-    def read_reply(self, client: int, content: RecordDict) -> Summands:
-        """Check a reply in the clear: the arrays of `layout`, and numbers that count something."""
-        found = super().read_reply(client, content)
-        count, items, correct = found["count"][0], found["items"], found["correct"]
-        if not (0.0 <= count <= _MOST_ITEMS and np.all(items <= _MOST_ITEMS)):
-            raise BadReply(f"count is {count:g} and items {items.tolist()}: no numbers of items")
-        if np.any(correct < 0.0) or np.any(correct > items):
-            raise BadReply(f"correct is {correct.tolist()} of {items.tolist()} items")
-        if count == 0.0 and np.any(found["weights"]):
-            raise BadReply("weights without a labelled item: they must be 0, as the count is")
-        return found
-
-    def bounded_part(
-        self, server_round: int, client: int, reply: Summands
-    ) -> tuple[Vector, Vector] | None:
-        """Return a client's weights and those it was sent; nothing of one without labels."""
-        if not reply["count"][0] > 0.0:
-            return None
-        return reply["weights"] / reply["count"], self.weights
-
-    def with_part(self, client: int, reply: Summands, part: Vector) -> Summands:
-        """Return the reply with other weights."""
-        return {**reply, "weights": reply["count"] * part}
-
-    def update_from_sum(
-        self, server_round: int, total: Mapping[str, Vector], clients: Sequence[int]
-    ) -> Row:
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the mean over the clients that answered, weighted by their labelled items."""
-        count = float(total["count"][0])
-        if not count > 0.0:
+        good = self.usable(replies, lambda content: read_trained(content, self._weights.size))
+        if not good:
+            return None, None
+        labelled = [found for found in good.values() if found.count > 0.0]
+        if not labelled:
             raise StudyError(
                 f"round {server_round}: no client has labels to learn from (their numbers of "
-                f"labelled items sum to {count:g}); give labels, of nodes with task='node' and of "
-                "graphs with task='graph'"
+                "labelled items sum to 0); give labels, of nodes with task='node' and of graphs "
+                "with task='graph'"
             )
-        before = self.weights
-        self.weights = weighted_mean(total)
-        moved = float(np.linalg.norm(self.weights - before))
-        row = {"change": moved / max(float(np.linalg.norm(before)), 1e-12)}
-        if np.any(total["items"] > 0.0):  # devices may keep loss and hits to themselves
-            row["loss"] = float(total["loss"][0]) / count
-        for name, items, correct in zip(SPLITS, total["items"], total["correct"], strict=True):
-            if items > 0.0:
-                row[f"{name}-accuracy"] = float(correct / items)
-        return row
+        if len(labelled) < self.fewest:
+            raise StudyError(
+                f"round {server_round}: {len(labelled)} usable replies; a robust centre cannot "
+                f"tell the liar among fewer than {self.fewest}"
+            )
+        rows, counts = [f.weights for f in labelled], [f.count for f in labelled]
+        if self.centre is not None:
+            weights = self.centre(np.array(rows))
+        else:
+            weights = weighted_mean(rows, counts)  # [JC] Algorithm 2 line 11
+        metrics = {"change": relative_change(weights, self._weights)}
+        total = {key: sum(f.sums.get(key, 0.0) for f in good.values()) for key in METRICS}
+        if any(total[f"{split}-items"] for split in SPLITS):
+            metrics["loss"] = total["loss"] / float(np.sum(counts))
+        for split in SPLITS:
+            if items := total[f"{split}-items"]:
+                metrics[f"{split}-accuracy"] = total[f"{split}-correct"] / items
+        return wire.record({"weights": weights}), MetricRecord(dict(metrics))
 
     # --- embeddings --------------------------------------------------------------------------
 
-    def run(self, grid: Grid, *, resume: bool = False) -> None:
-        """Train, then ask for the embeddings, unless the checkpoint has those of these weights."""
-        super().run(grid, resume=resume)
-        rows = self.progress.rows
-        last = int(rows[-1]["round"])
-        self.trained(grid, last)
-        if self.asked_in != last:
-            self.release(grid, last)
-            rows[-1] |= self._released_row(last)
-            self._need_embeddings()
-            if self.checkpoint:
-                self.checkpoint.save(self._snapshot(last))
-        if self.at_home:
-            self.deliver(grid, last)
+    def due(self, server_round: int) -> bool:
+        """Return whether embeddings are released after this round, and have not been yet."""
+        periodic = self.every > 0 and server_round % self.every == 0
+        return (periodic or server_round == self.last_round) and self.asked_in != server_round
 
-    def trained(self, grid: Grid, server_round: int) -> None:
-        """Do what is to be done between the last round and the release."""
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask all clients for the embeddings of their graphs, if they are due."""
+        yield from super().configure_evaluate(server_round, arrays, config, grid)
+        if not self.due(server_round):
+            return
+        self._embedding = sorted(grid.get_node_ids())
+        content = question(server_round, arrays, config)
+        for node in self._embedding:
+            yield Message(content, node, EMBED, group_id=str(server_round))
 
-    def _need_embeddings(self) -> None:
-        if not self.released.sizes.size:
-            reasons = {i: c.last_failure for i, c in enumerate(self.clients)}
-            raise StudyError(f"no client released an embedding. {self._reasons(reasons)}")
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Keep the embeddings that came; aggregate evaluations as FedAvg does."""
+        every = list(replies)
+        scores = [reply for reply in every if reply.metadata.message_type != EMBED]
+        found = super().aggregate_evaluate(server_round, scores)
+        if not self._embedding:
+            return found
+        came = [reply for reply in every if reply.metadata.message_type == EMBED]
+        return MetricRecord({**(found or {}), **self._keep(server_round, came)})
 
-    def gather(self, grid: Grid, server_round: int) -> Row:
-        """Train for a round; release embeddings where it is the time for that."""
-        row = super().gather(grid, server_round)
-        if self.every and server_round % self.every == 0:
-            self.release(grid, server_round)
-            row |= self._released_row(server_round)
-        return row
-
-    def _released_row(self, server_round: int) -> Row:
-        return {
-            "released-graphs": float(np.count_nonzero(self.released.moment == server_round)),
-            "release-bytes-up": float(self._release_bytes),
-        }
-
-    def release(self, grid: Grid, server_round: int) -> dict[int, Embeddings]:
-        """Ask every client for the embeddings of its graphs and keep them.
-
-        Returns
-        -------
-        good : by client; one that failed or answered nonsense is named in a warning and passed over
-        """
-        asked = {
-            client: Message(
-                self.payload(server_round, client),
-                known.node_id,
-                "query.embed",
-                group_id=str(server_round),
-            )
-            for client, known in enumerate(self.clients)
-            if not known.left_out
-        }
-        answers = exchange(grid, asked, self.plan.timeout)
-        good: dict[int, Embeddings] = {}
-        for client in sorted(answers.content):
-            try:
-                found = read_embeddings(answers.content[client], self.released.terms)
-                self._enter_releases(client, answers.content[client])
-                good[client] = found
-            except Exception as error:  # whatever a malicious reply provokes
-                answers.failures[client] = f"reply rejected: {error}"
-        for client, reason in answers.failures.items():
-            kept = self.released.moment_of(client)
-            instead = f"; those of round {kept} are used" if kept else ""
-            answers.failures[client] = f"no embeddings, {reason}{instead}"
-        self.note_failures(server_round, answers)
-        self.progress.bytes_up += answers.bytes_up
-        self.progress.bytes_down += answers.bytes_down
-        self._release_bytes = answers.bytes_up
+    def _keep(self, server_round: int, replies: Sequence[Message]) -> dict[str, int]:
+        """Keep embeddings; a client without usable ones keeps those of an earlier release."""
+        asked, self._embedding = self._embedding, []
+        good = self.usable(replies, lambda content: read_embeddings(content, self.released.terms))
+        for node in asked:
+            if node not in good and (before := self.released.moment_of(node)):
+                log.warning("node %d: its embeddings of round %d are used", node, before)
         self.released.keep(server_round, good)
         if good:  # otherwise a resumed run asks again
             self.asked_in = server_round
-        return good
-
-    # --- what stays with the clients ---------------------------------------------------------
-
-    def deliver(self, grid: Grid, server_round: int) -> None:
-        """Send simulated clients the final weights; take what they tell of their own model.
-
-        Devices get theirs once the distances are known, with their graphs' neighbours.
-        """
-        deliver(self, grid, self.payload(server_round, 0), self._take_own, devices=False)
-
-    def _take_own(self, client: int, content: RecordDict) -> None:
-        told = content.metric_records["summary"]
-        numbers = {key: float(value) for key, value in told.items()}  # type: ignore[arg-type]
-        self.personal_results[client] = numbers
+        if not self.released.sizes.size:
+            raise StudyError("no client released an embedding")
+        return {"released-graphs": int(np.count_nonzero(self.released.moment == server_round))}
 
     # --- checkpoints -------------------------------------------------------------------------
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the weights and what was released."""
-        own = {"weights": self.weights, "asked_in": np.array(self.asked_in)}
-        return own | self.released.state()
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return what was released, and after which round."""
+        return {"asked_in": np.array(self.asked_in), **self.released.state()}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back `state`."""
-        if state["weights"].shape != self.weights.shape:
-            raise ValueError(f"weights in the checkpoint have shape {state['weights'].shape}")
-        self.weights, self.asked_in = state["weights"].copy(), int(state["asked_in"])
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore `state_dict`."""
+        self.asked_in = int(state["asked_in"])
         self.released.restore(state)
+
+
+def question(server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+    """Return what a client is sent: the weights, and the round in the config."""
+    told = ConfigRecord({**config, "server-round": server_round})
+    return RecordDict({"arrays": arrays, "config": told})
+
+
+def relative_change(now: Vector, before: Vector) -> float:
+    """Return |now - before| / |before|."""
+    return float(np.linalg.norm(now - before)) / max(float(np.linalg.norm(before)), 1e-12)

@@ -1,6 +1,7 @@
 """joint-precision: jointly sparse precision matrices.
 
-Start with `strategy`. Its pure rules: `splitting` (the iteration), `prox` (group and fused
-penalties), `blocks` (screening), `anderson` (acceleration); `path` runs it over penalties, `alone`
-has the methods without a joint problem, `messages` what travels.
+Start with `strategy`, the rounds of the joint methods. Its pure rules: `splitting` (the iteration),
+`prox` (group and fused penalties), `blocks` and `screening` (which variables can be connected);
+`path` runs it over penalties, `messages` reads and writes what is sent. `baselines` has the methods
+of one round, `private` the sum of concordances.
 """

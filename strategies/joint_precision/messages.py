@@ -1,8 +1,9 @@
 """The messages of joint-precision, both ends of each: what is sent, and what is accepted.
 
-    screening   down  the threshold                 up  the entries of S above it
-    a step      down  Psi - U, Psi (its zeros as bits), the blocks' labels
-                up    Omega, and this client's terms of the certificate
+    train.screen   sent      the threshold
+                   returned  the entries of S above it, and how much data there is
+    train          sent      Psi - U, Psi (its zeros as bits), the blocks' labels
+                   returned  Omega, and this client's terms of the certificate
 
 Matrices travel as packed upper triangles (see `Blocks`), in float64 or float32.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from trellis.strategies.core import wire
@@ -27,16 +28,23 @@ Matrix = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 
 _LARGEST_CORRELATION = 1.0 + 1e-6
+_MOST_VARIABLES = 10**6
 _ROUNDING = 1e-3  # float32 may push an entry past what its diagonal allows
 
 
 @dataclass(frozen=True)
 class Screened:
-    """A client's correlations (q,) that may matter, and which pairs (q,) they belong to."""
+    """A client's correlations (q,) that may matter, and which pairs (q,) they belong to.
+
+    ``smallest`` is the smallest eigenvalue of S, ``examples`` the number of samples and
+    ``variables`` that of variables.
+    """
 
     pairs: NDArray[np.integer]
     correlations: Vector
     smallest: float
+    examples: float
+    variables: int
 
 
 @dataclass(frozen=True)
@@ -62,26 +70,13 @@ class StepOrder:
     certify: bool
 
 
-# --- down ------------------------------------------------------------------------------------
+# --- sent ------------------------------------------------------------------------------------
 
 
-def screening_order(server_round: int, cut: float) -> RecordDict:
-    """Return the question for the entries of |S| above ``cut``."""
-    order = ConfigRecord({"round": server_round, "task": "screen", "cut": cut})
-    return RecordDict({"order": order})
-
-
-def step_order(
-    server_round: int,
-    psi: Vector,
-    point: Vector,
-    ratio: float,
-    replicate: int,
-    certify: bool,
-    labels: NDArray[np.int32] | None,
-    dtype: str,
-) -> RecordDict:
-    """Return the question for a client's step; ``labels`` where there is more than one block."""
+def step_arrays(
+    psi: Vector, point: Vector, labels: NDArray[np.int32] | None, dtype: str
+) -> ArrayRecord:
+    """Return what a client's step needs; ``labels`` if there is more than one block."""
     nonzero = psi != 0.0
     arrays = {
         "point": point.astype(dtype),
@@ -90,21 +85,23 @@ def step_order(
     }
     if labels is not None:
         arrays["labels"] = labels
-    order = ConfigRecord(
-        {
-            "round": server_round,
-            "task": "step",
-            "ratio": ratio,
-            "replicate": replicate,
-            "certify": certify,
-        }
-    )
-    return RecordDict({"arrays": wire.record(arrays), "order": order})
+    return wire.record(arrays)
+
+
+def sent_psi(content: RecordDict) -> Vector:
+    """Return the Psi (m,) that a message to a client has; nothing of one without."""
+    arrays = content.get("arrays")
+    if not isinstance(arrays, ArrayRecord) or "point" not in arrays:
+        return np.zeros(0)
+    found = wire.arrays(arrays)
+    psi = np.zeros(found["point"].size)
+    psi[np.unpackbits(found["support"], count=psi.size).astype(bool)] = found["nonzero"]
+    return psi
 
 
 def read_step_order(content: RecordDict, variables: int, dtype: str = "float64") -> StepOrder:
-    """Return a client's view of `step_order`, checked."""
-    arrays, order = content.get("arrays"), content.get("order")
+    """Return what a client is asked in ``train``, checked."""
+    arrays, config = content.get("arrays"), content.get("config")
     blocks = Blocks.whole(variables)
     if arrays is not None and "labels" in arrays:
         blocks = Blocks.of(wire.received(arrays, "labels", (variables,), "int32"))
@@ -117,35 +114,52 @@ def read_step_order(content: RecordDict, variables: int, dtype: str = "float64")
         blocks,
         psi,
         point.astype(np.float64, copy=False),
-        ratio=wire.number(order, "ratio", 0.0),
-        replicate=int(wire.number(order, "replicate", 0.0)),
-        certify=isinstance(order, ConfigRecord) and bool(order.get("certify", True)),
+        ratio=wire.number(config, "ratio", 0.0),
+        replicate=int(wire.number(config, "replicate", 0.0)),
+        certify=isinstance(config, ConfigRecord) and bool(config.get("certify", True)),
     )
 
 
-# --- up --------------------------------------------------------------------------------------
+# --- returned --------------------------------------------------------------------------------
 
 
-def screening_reply(correlation: Matrix, cut: float, smallest: float, dtype: str) -> RecordDict:
+def screening_reply(
+    correlation: Matrix, cut: float, smallest: float, examples: int, dtype: str
+) -> RecordDict:
     """Return the entries of a client's S whose size is above ``cut``."""
     values = above_diagonal(correlation)
     pairs = np.flatnonzero(np.abs(values) > cut)
-    return entries_reply(pairs, values[pairs], len(correlation), smallest, dtype)
+    return entries_reply(pairs, values[pairs], len(correlation), smallest, examples, dtype)
 
 
 def entries_reply(
-    pairs: NDArray[np.integer], values: Vector, variables: int, smallest: float, dtype: str
+    pairs: NDArray[np.integer],
+    values: Vector,
+    variables: int,
+    smallest: float,
+    examples: int,
+    dtype: str,
 ) -> RecordDict:
     """Return some entries of a client's S, by their places in the upper triangle."""
     kind = np.int32 if variables * (variables - 1) // 2 < 2**31 else np.int64
     arrays = {"pairs": pairs.astype(kind), "correlations": values.astype(dtype)}
-    metrics = MetricRecord({"smallest-eigenvalue": smallest})
-    return RecordDict({"arrays": wire.record(arrays), "metrics": metrics})
+    metrics = {
+        "num-examples": examples,
+        "variables": variables,
+        "smallest-eigenvalue": smallest,
+    }
+    return RecordDict({"arrays": wire.record(arrays), "metrics": MetricRecord(dict(metrics))})
 
 
 def read_screening(content: RecordDict, variables: int, dtype: str) -> Screened:
-    """Return a client's correlations, checked."""
+    """Return a client's correlations, checked; ``variables`` is 0 if nobody knows their number."""
     arrays, metrics = _content(content)
+    examples, own = metrics["num-examples"], metrics["variables"]
+    if not 0.0 < examples < 2.0**53 or not own.is_integer() or not 2 <= own <= _MOST_VARIABLES:
+        raise BadReply(f"num-examples is {examples:g} and variables is {own:g}")
+    if variables and own != variables:
+        raise BadReply(f"variables is {own:g}, not {variables}")
+    variables = int(own)
     most = variables * (variables - 1) // 2
     pairs = _named(arrays, "pairs")
     if pairs.ndim != 1 or pairs.dtype.kind != "i" or pairs.size > most:
@@ -156,13 +170,14 @@ def read_screening(content: RecordDict, variables: int, dtype: str) -> Screened:
     values = _reals(arrays, "correlations", pairs.size, dtype)
     if np.max(np.abs(values), initial=0.0) > _LARGEST_CORRELATION:
         raise BadReply(f"a correlation of {np.max(np.abs(values)):g}")
-    return Screened(pairs, values, metrics["smallest-eigenvalue"])
+    return Screened(pairs, values, metrics["smallest-eigenvalue"], examples, variables)
 
 
-def step_reply(step: Stepped, dtype: str) -> RecordDict:
-    """Return a client's step."""
+def step_reply(step: Stepped, examples: int, dtype: str) -> RecordDict:
+    """Return a client's step; ``examples`` is its number of samples."""
     metrics = MetricRecord(
         {
+            "num-examples": examples,
             "loss": step.loss,
             "log-det": step.log_det,
             "smallest-eigenvalue": step.smallest,
@@ -182,7 +197,9 @@ def read_step(content: RecordDict, blocks: Blocks, dtype: str) -> Stepped:
     # A Psi that is not positive definite has an infinite loss; the other infinity is impossible.
     if not (loss > -np.inf and log_det < np.inf):
         raise BadReply(f"terms of the certificate are {loss} and {log_det}")
-    return Stepped(omega, loss, log_det, metrics["smallest-eigenvalue"], metrics["seconds"])
+    return Stepped(
+        omega, loss, log_det, metrics["smallest-eigenvalue"], metrics.get("seconds", 0.0)
+    )
 
 
 def _content(content: RecordDict) -> tuple[Arrays, dict[str, float]]:

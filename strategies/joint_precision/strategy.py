@@ -1,429 +1,454 @@
-"""The server of joint-precision [TMS]: screening, the splitting's rounds, and the path.
+"""Jointly sparse precision matrices: the server of FEDJEM [TMS].
 
-Round by round it asks every client for its Omega_i, (12)-(14), and makes Psi, (15)-(18), from them;
-see `precision_splitting` for the algorithm and its certificate. Clients are stateless: the server
-holds Z, sends what a step needs, and a device may crash and come back.
+    min over Omega_1..Omega_K of
+        sum_i w_i [ -log det Omega_i + <Omega_i, S_i> ] + P(Omega_1..Omega_K)         (9)
 
-    round 1           screening: clients send the entries of S_i large enough to matter; the
-                      variables fall into blocks by the exact joint rule, see `connected`
-    then              rounds of the splitting at every point of the path, each until its certified
+is solved in rounds. Every client solves (12) in closed form, (14); the server makes the sparse
+Psi_i by the penalty's prox, (15)-(18), and updates U_i; see `splitting` for the iteration and its
+certificate. Clients are stateless: the server holds Z = Omega + U and sends what a step needs.
+
+    first             screening: clients send the entries of S_i large enough to matter, and the
+                      variables fall into blocks by the exact joint rule, see `prox.connected`
+    then              steps at every point of the path of penalties, each point until its certified
                       gap is below the tolerance or its rounds are used up
     with subsamples   the path again for every subsample, for the stability of the edges
 
-With a `Rehearsal` the server takes the steps between by itself, once it knows every S_i: a point of
-the path is then one round, in which clients certify where the server's own steps ended. With
-``one_exchange`` they tell all of S_i with the screening, and the server certifies too.
+The certificate of a round's Psi comes with the replies of the next. If nodes are sampled, every
+tenth round asks all of them, because a gap needs the terms of every node. A node that misses three
+rounds in a row is left out of the problem, with a warning, and taken back when it answers; one that
+misses the screening three times has no part in it.
 
-The certificate of a round's Psi comes with the replies of the next. Where clients are sampled,
-every tenth round asks all of them, because a gap needs every client's word. A client that misses
-three rounds in a row is left out of the problem, with a warning, and taken back when it answers;
-one that misses the screening three times is left out for good, as is one whose step is beyond
-``norm-bound``, |Omega_i - Psi_i| as packed, three times running. There is no mean over clients.
+.. [TMS] Tan et al., FEDJEM: federated joint estimation of precision matrices.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from trellis.strategies.core.base import Client, Row, StudyError, StudyStrategy
-from trellis.strategies.core.exchange import Answers
+from trellis.strategies.bounded_grid import Bounded
+from trellis.strategies.core import wire
+from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.node_strategy import NodeStrategy
 
 from .blocks import Blocks
-from .messages import Screened, Stepped, read_screening, read_step, screening_order, step_order
-from .path import PathProgress, PathSolution, path_points, refuse_unbounded
+from .messages import Screened, Stepped, read_screening, read_step, sent_psi, step_arrays
+from .path import PathProgress, PathSolution, path_points
 from .prox import PENALTIES
-from .rehearsal import Rehearsal
 from .screening import cut_of, joint_blocks
 from .splitting import Splitting
 
 Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 log = logging.getLogger("trellis.strategy")
 
 _SCREENING_TRIES = 3
 _PATIENCE = 3
 _ROUNDS_BETWEEN_CERTIFICATES = 10
-_HEAVIEST = 2.0  # the largest w_i for which the opening's screening is enough
+_NO_ENTRY = 2.0  # no correlation is larger
 
 
-@dataclass(frozen=True)
-class PrecisionTask:
-    """What to solve.
+class JointPrecision(NodeStrategy):
+    """The methods ``group`` and ``fused`` of [TMS] as a Flower strategy.
 
-    Attributes
+    ``initial_arrays`` may be empty. ``Result.arrays`` has ``sparse`` (K, m), the Psi_i of the nodes
+    in ``nodes`` (K,) as `Blocks` packs them, and ``labels`` (p,), the blocks of the variables.
+
+    Sent with ``train.screen``:
+        config   ``cut``, float: entries of |S_i| up to it do not matter; ``server-round``; and
+                 ``train_config``
+    Expected back:
+        arrays   ``pairs`` (q,), places in ``numpy.triu_indices(p, 1)``, rising, of the entries of
+                 S_i above the cut; ``correlations`` (q,), these entries
+        metrics  ``num-examples`` n_i, ``variables`` p, ``smallest-eigenvalue`` of S_i
+    Sent with ``train`` (see `messages.read_step_order`, which reads it):
+        arrays   ``point`` (m,), Psi_i - U_i; Psi_i as ``support``, its non-zero places as packed
+                 bits, and ``nonzero``, its entries there; ``labels`` (p,) if there are blocks
+        config   ``ratio`` = rho / w_i; ``replicate``, 0 for all data or the number of a subsample;
+                 ``certify``, whether the terms of the certificate are needed; ``server-round``
+    Expected back:
+        arrays   ``omega`` (m,), positive definite: (14)
+        metrics  ``loss`` = -log det Psi_i + <Psi_i, S_i> and ``log-det`` of S_i + ratio U_i, or inf
+                 and -inf; ``smallest-eigenvalue``; ``num-examples``; optional ``seconds``
+
+    It needs every single Omega_i, so neither a `SecureGrid` nor a wrapper that adds noise to a mean
+    can carry it.
+
+    Parameters
     ----------
     penalty : ``group`` or ``fused``
     lambda1, lambda2 : the penalties, or the end of the path
-    rho : of the augmented Lagrangian
-    rounds : most rounds at every point
+    rho : of the augmented Lagrangian, to start with
+    rounds : most rounds at every point of the path
+    tolerance : of the duality gap; 0 takes all rounds
     path : number of points; 0 is none
     subsamples : how often the path is run again on a part of the data
     screening : find blocks first
     dtype : of the numbers on the wire
-    one_exchange : ask for all of every S_i once, and for nothing more
-    chosen_later : whether lambda1 and lambda2 are set when clients have enrolled
-    stream_from : of more variables clients tell large entries only, also for ``fused``; 0 is never
-    """
-
-    penalty: str
-    lambda1: float
-    lambda2: float
-    rho: float
-    rounds: int
-    path: int = 0
-    subsamples: int = 0
-    screening: bool = True
-    dtype: str = "float64"
-    one_exchange: bool = False
-    chosen_later: bool = False
-    stream_from: int = 0
-
-    def most_rounds(self) -> int:
-        """Return how many rounds a run may take in all."""
-        return _SCREENING_TRIES + max(self.path, 1) * (1 + self.subsamples) * self.rounds
-
-
-Reply = Screened | Stepped
-Kind = TypeVar("Kind", Screened, Stepped)
-
-
-class JointPrecision(StudyStrategy[Reply]):
-    """The Flower strategy of the methods ``group`` and ``fused``.
-
-    Parameters
-    ----------
-    task : what to solve
-    rehearsal : takes steps at the server; None asks clients for every one
+    stream_from : of more variables clients send large entries only, also for ``fused``; 0 is never
+    options : of `NodeStrategy`
     """
 
     def __init__(
-        self, *args: Any, task: PrecisionTask, rehearsal: Rehearsal | None = None, **kwargs: Any
+        self,
+        penalty: str,
+        lambda1: float,
+        lambda2: float,
+        *,
+        rho: float = 1.0,
+        rounds: int = 200,
+        tolerance: float = 1e-6,
+        path: int = 0,
+        subsamples: int = 0,
+        screening: bool = True,
+        dtype: str = "float64",
+        stream_from: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
-        self.task = task
-        self.rehearsal = rehearsal
-        self.penalty = PENALTIES[task.penalty]
-        self.streams = False
-
-    # --- setting up --------------------------------------------------------------------------
-
-    def begin(self, clients: Sequence[Client]) -> None:
-        """Set the weights n_i / mean(n); without screening, the whole problem."""
-        count, self.variables = len(clients), len(clients[0].variables)
-        if self.variables < 2:
-            raise StudyError("one variable has no graph: at least two are needed")
-        counts = np.array([client.counted for client in clients], dtype=np.float64)
-        self.weights = counts / np.mean(counts)
-        refuse_unbounded(clients, self.task.penalty, self.task.lambda1, self.task.lambda2)
-        self.screening = self._screens()
-        self.streams = 0 < self.task.stream_from < self.variables
-        # To whom more matters than the opening asked for, the screening comes by itself.
-        self._opened = {
-            client: content
-            for client, content in self._opened.items()
-            if self.weights[client] <= _HEAVIEST
-        }
-        self.screened = not self.screening
-        self.misses = np.zeros(count, dtype=np.int64)
-        self.answered = np.zeros(count, dtype=np.int64)
-        self.smallest = np.full(count, np.nan)
-        self.losses = np.full(count, np.nan)
+        super().__init__(**options)
+        self.penalty, self.lambda1, self.lambda2 = penalty, lambda1, lambda2
+        self.rho, self.rounds, self.tolerance = rho, rounds, tolerance
+        self.points, self.subsamples = path, subsamples
+        # Blocks of the whole data need not be those of a part of it.
+        self.screening = screening and subsamples == 0
+        self.dtype, self.stream_from = dtype, stream_from
+        # A row of every array below is one of these nodes; known from the first replies at latest.
+        self.members: list[int] = []
+        self.dropped: set[int] = set()
+        self.screened = self.ended = False
         self.gap = np.nan
-        self.ended = False
-        # Until blocks are known everyone is alone: one block of all may not fit into memory.
-        alone = np.arange(self.variables, dtype=np.int32)
-        first = Blocks(alone) if self.screening else Blocks.whole(self.variables)
+        self.variables = 0
+
+    def describe(self, examples: Mapping[int, int], variables: int) -> None:
+        """Set up the problem for these nodes with n_i ``examples`` of p ``variables`` each.
+
+        Whoever knows both before the first round calls it; else the first replies say it.
+        """
+        if variables < 2:
+            raise StudyError("one variable has no graph: at least two are needed")
+        self.members, self.variables = sorted(examples), variables
+        counts = np.array([examples[node] for node in self.members], dtype=np.float64)
+        self.weights = counts / np.mean(counts)  # w_i
+        size = len(self.members)
+        self.screened = not self.screening
+        self.misses = np.zeros(size, dtype=np.int64)
+        self.answered = np.zeros(size, dtype=np.int64)  # the last round each answered in
+        self.smallest, self.losses = np.full(size, np.nan), np.full(size, np.nan)
+        # Until blocks are known every variable is alone: one block of all may not fit in memory.
+        alone = np.arange(variables, dtype=np.int32)
+        first = Blocks(alone) if self.screening else Blocks.whole(variables)
         self._set_up(first, float(np.max(self.weights)))
-
-    def _screens(self) -> bool:
-        return (self.task.screening or self.task.one_exchange) and self.task.subsamples == 0
-
-    def opening(self) -> RecordDict | None:
-        """Return the screening question, for weights w_i as far from 1 as they often are."""
-        if self.rehearsal is None or not self._screens():
-            return None
-        if self.task.chosen_later and self._is_cut:
-            return None
-        return screening_order(1, self._cut(_HEAVIEST))
-
-    def _cut(self, weight: float) -> float:
-        """Return the size below which entries of S_i do not matter."""
-        if not self._is_cut:
-            return 0.0
-        return cut_of(self.task.penalty, self.task.lambda1) / weight
-
-    @property
-    def _is_cut(self) -> bool:
-        # A fused pair needs all clients' entries once one of them is large.
-        told_in_part = self.task.penalty == "group" or self.streams
-        return told_in_part and not self.task.one_exchange
 
     def _set_up(self, blocks: Blocks, largest: float) -> None:
         """Lay out the problem on these blocks, its path starting at ``largest``."""
-        task, count = self.task, len(self.clients)
-        points = path_points(task.lambda1, task.lambda2, largest, task.path)
-        self.path = PathProgress(points, count, blocks, task.subsamples)
-        self.split = Splitting(blocks, self.weights, self.penalty, task.rho)
-        self.split.penalise(*self.path.lambdas)
+        points = path_points(self.lambda1, self.lambda2, largest, self.points)
+        self.path = PathProgress(points, len(self.members), blocks, self.subsamples)
+        self._start(blocks)
         self.omega = self.split.z.copy()
 
-    # --- a round -----------------------------------------------------------------------------
+    def _start(self, blocks: Blocks, active: NDArray[np.bool_] | None = None) -> None:
+        """Start from the identity at the path's present point."""
+        self.split = Splitting(blocks, self.weights, PENALTIES[self.penalty], self.rho)
+        if active is not None:
+            self.split.active[:] = active
+        self.split.penalise(*self.path.lambdas)
 
-    def participants(self, server_round: int) -> list[int]:
-        """Ask everyone where the reply of one is no use without the others'."""
-        last = self.split.steps + 1 >= self.task.rounds
-        everyone = list(range(len(self.clients)))
+    # --- a round ------------------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """Whether the last point is solved, or its rounds are used up."""
+        return self.ended
+
+    @property
+    def converged(self) -> bool:
+        """Whether the last point is solved to the tolerance, which the gap certifies."""
+        return self.ended and self.path.done and self._certified()
+
+    def most_rounds(self) -> int:
+        """Return how many rounds a run may take in all."""
+        return _SCREENING_TRIES + max(self.points, 1) * (1 + self.subsamples) * self.rounds
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Ask for large entries of S_i; then send each node what its step (14) needs."""
+        if self.done:
+            return
+        self.asked = self._chosen(grid, server_round)
+        there = set(grid.get_node_ids())
+        for node in self.asked:
+            if node not in there:
+                continue  # which it missed
+            told: dict[str, Any] = {**config, "server-round": server_round}
+            content = RecordDict()
+            if self.screened:
+                content["arrays"], more = self._step_of(self.members.index(node))
+            else:
+                more = {"cut": self._cut(node)}
+            content["config"] = ConfigRecord({**told, **more})
+            action = "train" if self.screened else "train.screen"
+            yield Message(content, node, action, group_id=str(server_round))
+
+    def _chosen(self, grid: Grid, server_round: int) -> list[int]:
+        """Return who is asked: everyone if the reply of one is no use without the others'."""
+        if not self.members:
+            self.nodes(grid, server_round)  # waits for them
+            return self.all_nodes(grid)
+        everyone = [node for node in self.members if node not in self.dropped]
         if not self.screened:
             return everyone
         if self.screening:
-            # The blocks hold for those who were screened; another's edges may lie across them.
-            everyone = np.flatnonzero(self.answered).tolist()
+            # The blocks hold for those that were screened; another's edges may lie across them.
+            known = dict(zip(self.members, self.answered.tolist(), strict=True))
+            everyone = [node for node in everyone if known[node]]
+        last = self.split.steps + 1 >= self.rounds
         if last or server_round % _ROUNDS_BETWEEN_CERTIFICATES == 0:
             return everyone
-        chosen = super().participants(server_round)
-        return [client for client in chosen if client in everyone] or everyone
+        if self.sampler is not None:
+            chosen = set(self.sampler(server_round, self.members))
+        elif self.fraction_train < 1.0:
+            chosen = set(self.nodes(grid, server_round))
+        else:
+            return everyone
+        return [node for node in everyone if node in chosen] or everyone
 
-    def payload(self, server_round: int, client: int) -> RecordDict:
-        """Return Psi_i and Psi_i - U_i, or the threshold below which entries do not matter."""
-        if not self.screened:
-            return screening_order(server_round, self._cut(float(self.weights[client])))
+    @property
+    def _streams(self) -> bool:
+        return 0 < self.stream_from < self.variables
+
+    def _cut(self, node: int) -> float:
+        """Return the size up to which entries of S_i do not matter."""
+        if not self.screening:
+            return _NO_ENTRY  # only the number of examples is asked for
+        # A fused pair needs all nodes' entries once one of them is large.
+        if not self.members or not (self.penalty == "group" or self._streams):
+            return 0.0
+        weight = float(self.weights[self.members.index(node)])
+        return cut_of(self.penalty, self.lambda1) / weight
+
+    def _step_of(self, row: int) -> tuple[ArrayRecord, dict[str, Any]]:
+        """Return Psi_i and Psi_i - U_i, and the numbers of a step."""
         split = self.split
-        return step_order(
-            server_round,
-            split.psi[client],
-            split.point(client),
-            split.ratio(client),
-            self.path.replicate,
-            split.steps + 1 >= self.task.rounds or split.worth_certifying(self.plan.tolerance),
-            split.blocks.labels if self.screening else None,
-            self.task.dtype,
+        labels = split.blocks.labels if self.screening else None
+        arrays = step_arrays(split.psi[row], split.point(row), labels, self.dtype)
+        return arrays, {
+            "ratio": split.ratio(row),
+            "replicate": self.path.replicate,
+            "certify": split.steps + 1 >= self.rounds or split.worth_certifying(self.tolerance),
+        }
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Find the blocks; then make Psi (15)-(18) and U, and move along the path."""
+        if self.screened:
+            blocks = self.split.blocks
+            steps = self.usable(replies, lambda found: read_step(found, blocks, self.dtype))
+            row = self._step(server_round, steps) if steps else None
+        else:
+            entries = self.usable(
+                replies, lambda found: read_screening(found, self.variables, self.dtype)
+            )
+            row = self._screen(server_round, entries) if entries else None
+        if row is None:
+            return None, None
+        return self._model(), MetricRecord(dict(row))
+
+    def _model(self) -> ArrayRecord:
+        if not self.members:
+            return ArrayRecord()
+        return wire.record(
+            {
+                "sparse": self.split.psi,
+                "labels": self.split.blocks.labels,
+                "nodes": np.array(self.members, dtype=np.uint64),
+            }
         )
 
-    def read_reply(self, client: int, content: RecordDict) -> Reply:
-        """Check a reply: entries of S where it was screened, else a client's step."""
-        if not self.screened:
-            return read_screening(content, self.variables, self.task.dtype)
-        return read_step(content, self.split.blocks, self.task.dtype)
+    # --- screening ----------------------------------------------------------------------------
 
-    def bounded_part(
-        self, server_round: int, client: int, reply: Reply
-    ) -> tuple[Vector, Vector] | None:
-        """Return Omega_i and the Psi_i that the client was sent; correlations have their bound."""
-        return (reply.omega, self.split.psi[client]) if isinstance(reply, Stepped) else None
+    def _screen(self, server_round: int, replies: Mapping[int, Screened]) -> dict[str, float]:
+        nothing = {"gap": np.nan, "change": np.nan}
+        if len(replies) < len(self.members or self.asked) and server_round < _SCREENING_TRIES:
+            return nothing  # ask everyone again
+        if not self.members:
+            self._describe_by(replies)
+        for node, reply in replies.items():
+            row = self.members.index(node)
+            self.answered[row], self.smallest[row] = server_round, reply.smallest
+        if self.screening:
+            blocks, largest = self._blocks(replies)
+            self._set_up(blocks, largest)
+            sizes = np.array([group.size for group in blocks.members] or [1])
+            log.info(
+                "screening: %d blocks of more than one variable, the largest of %d; %d alone",
+                *(len(blocks.members), sizes.max(), blocks.alone.size),
+            )
+        self.screened = True
+        for row in np.flatnonzero(self.answered == 0).tolist():
+            self.misses[row] = _PATIENCE
+            self._leave_out(row)
+        return nothing
 
-    def with_part(self, client: int, reply: Reply, part: Vector) -> Reply:
-        """Return another Omega_i; its terms of the certificate, of Psi_i, stay."""
-        return replace(reply, omega=part) if isinstance(reply, Stepped) else reply
+    def _describe_by(self, replies: Mapping[int, Screened]) -> None:
+        """Set up the problem by what the nodes' first replies say."""
+        sizes = {reply.variables for reply in replies.values()}
+        if len(sizes) > 1:
+            raise StudyError(f"nodes have different numbers of variables: {sorted(sizes)}")
+        counts = {node: int(reply.examples) for node, reply in replies.items()}
+        self.describe(counts, sizes.pop())
 
-    def forget(self, client: int) -> None:
-        """Solve without a client from the next round on."""
-        self.misses[client] = max(int(self.misses[client]), _PATIENCE - 1)
+    def _blocks(self, replies: Mapping[int, Screened]) -> tuple[Blocks, float]:
+        """Return the blocks at the smallest penalties, and the largest entry of all w_i S_i."""
+        present = [self.members.index(node) for node in sorted(replies)]
+        entries = [(replies[n].pairs, replies[n].correlations) for n in sorted(replies)]
+        cut = cut_of("fused", self.lambda1) if self.penalty == "fused" and self._streams else 0.0
+        return joint_blocks(
+            *(self.variables, entries, self.weights[present], PENALTIES[self.penalty]),
+            *(self.lambda1, self.lambda2, cut),
+        )
 
-    def gather(self, grid: Grid, server_round: int) -> Row:
-        """Ask the clients; where they have told everything, answer for them."""
-        active = np.flatnonzero(self.split.active)
-        rehearsal = self.rehearsal
-        if not self.task.one_exchange or rehearsal is None or not self.screened:
-            return super().gather(grid, server_round)
-        self._asked = []
-        found = rehearsal.steps(self.split, certify=True)
-        replies = {
-            client: Stepped(step.omega, step.loss, step.log_det, self.smallest[client], 0.0)
-            for client, step in found.items()
-        }
-        return self._row(Answers(), active.tolist(), self.update(server_round, replies))
+    # --- a step -------------------------------------------------------------------------------
 
-    # --- the update rule ---------------------------------------------------------------------
-
-    def update(self, server_round: int, replies: Mapping[int, Reply]) -> Row:
-        """Find the blocks, or take a step of the splitting; move along the path."""
-        for client, reply in replies.items():
-            self.answered[client] = server_round
-            self.smallest[client] = reply.smallest
-        if not self.screened:
-            return self._screen(server_round, _all(replies, Screened))
-        return self._step(_all(replies, Stepped))
-
-    def _step(self, replies: Mapping[int, Stepped]) -> Row:
+    def _step(self, server_round: int, replies: Mapping[int, Stepped]) -> dict[str, float]:
         began = time.perf_counter()
-        moved = self._changes_of_presence(replies)
-        omegas = {client: reply.omega for client, reply in replies.items()}
-        for client, reply in replies.items():
-            self.omega[client], self.losses[client] = reply.omega, reply.loss
-            if self.rehearsal is not None and not self.task.one_exchange:
-                self.rehearsal.hear_step(client, reply.omega, self.split)
-        # Psi was made without those who came back, or with those who are left out.
-        self.gap = np.nan if moved else self._certificate(replies)
-        row = {
+        rows = {self.members.index(node): reply for node, reply in replies.items()}
+        for row, reply in rows.items():
+            self.answered[row], self.smallest[row] = server_round, reply.smallest
+            self.omega[row], self.losses[row] = reply.omega, reply.loss
+        moved = self._changes_of_presence(rows)
+        # Psi was made without those that came back, or with those that are left out.
+        self.gap = np.nan if moved else self._certificate(rows)
+        metrics = {
             "gap": self.gap,
             "rho": self.split.rho,
             "lambda1": self.split.lambda1,
             "edges": self.mean_edges(),
-            "slowest-client-seconds": max(reply.seconds for reply in replies.values()),
+            "slowest-client-seconds": max(reply.seconds for reply in rows.values()),
         }
         if np.isfinite(self.gap):
-            row["objective"] = self.split.objective(self.losses)
-        row["change"] = np.nan
+            metrics["objective"] = self.split.objective(self.losses)
+        metrics["change"] = np.nan
         finished = self._point_done()
         if finished:
             self._keep_point()
         # The very last Psi stays what its certificate speaks of.
         self.ended = finished and self.path.last_stage
         if not self.ended:
-            row["change"] = self.split.advance(omegas)
+            omegas = {row: reply.omega for row, reply in rows.items()}
+            metrics["change"] = self.split.advance(omegas)  # (15)-(18)
             if finished:
                 self._next_point()
-        for client in moved:
-            self._change_presence(client)
-        if not self.ended:
-            self._rehearse()
-        row["server-seconds"] = time.perf_counter() - began
-        return row
-
-    def _rehearse(self) -> None:
-        """Take the steps that clients need not be asked for."""
-        if self.rehearsal is not None:
-            self.rehearsal.run(self.split, self.plan.tolerance, self.task.rounds)
-
-    def _screen(self, server_round: int, replies: Mapping[int, Screened]) -> Row:
-        everyone = len(replies) == len(self.clients)
-        if everyone or server_round >= _SCREENING_TRIES:
-            blocks, largest = self._blocks(replies)
-            self._set_up(blocks, largest)
-            self.screened = True
-            sizes = np.array([group.size for group in blocks.members] or [1])
-            log.info(
-                "screening: %d blocks of more than one variable, the largest of %d; %d alone",
-                *(len(blocks.members), sizes.max(), blocks.alone.size),
-            )
-            for client in set(range(len(self.clients))) - set(replies):
-                self.misses[client] = _PATIENCE
-                self._leave_out(client)
-            if self.rehearsal is not None and self._cut(1.0) == 0.0:
-                self.rehearsal.hear_screening(replies, blocks)
-                self._rehearse()
-        return {"gap": np.nan, "change": np.nan}
-
-    def _blocks(self, replies: Mapping[int, Screened]) -> tuple[Blocks, float]:
-        """Return the blocks at the smallest penalties, and the largest entry of all w_i S_i."""
-        present = sorted(replies)
-        told = [(replies[client].pairs, replies[client].correlations) for client in present]
-        task = self.task
-        blocks, largest = joint_blocks(
-            self.variables,
-            told,
-            self.weights[present],
-            self.penalty,
-            task.lambda1,
-            task.lambda2,
-            self._cut(1.0) if task.penalty == "fused" else 0.0,
-        )
-        return (blocks if task.screening else Blocks.whole(self.variables)), largest
+        for row in moved:
+            self._change_presence(row)
+        metrics["server-seconds"] = time.perf_counter() - began
+        return metrics
 
     def _changes_of_presence(self, replies: Mapping[int, Stepped]) -> list[int]:
         """Count the misses; return who has missed too many rounds, and who is back."""
         moved = []
-        for client in self._asked:
-            self.misses[client] = 0 if client in replies else self.misses[client] + 1
-            lost, back = self.misses[client] >= _PATIENCE, self.misses[client] == 0
-            if lost if self.split.active[client] else back:
-                moved.append(client)
+        for node in self.asked:
+            row = self.members.index(node)
+            self.misses[row] = 0 if row in replies else self.misses[row] + 1
+            lost, back = self.misses[row] >= _PATIENCE, self.misses[row] == 0
+            if lost if self.split.active[row] else back:
+                moved.append(row)
         return moved
 
-    def _change_presence(self, client: int) -> None:
-        if self.split.active[client]:
-            self._leave_out(client)
+    def _change_presence(self, row: int) -> None:
+        if self.split.active[row]:
+            self._leave_out(row)
         else:
-            log.warning("client %s is back", self.clients[client].name)
-            self.split.take_back(client)
+            log.warning("client %d is back", self.members[row])
+            self.split.take_back(row)
 
-    def _leave_out(self, client: int) -> None:
+    def _leave_out(self, row: int) -> None:
         if np.count_nonzero(self.split.active) > 1:
             log.warning(
-                "client %s missed %d rounds in a row: the others go on without it, its matrix "
+                "client %d missed %d rounds in a row: the others go on without it, its matrix "
                 "stays what it was",
-                *(self.clients[client].name, self.misses[client]),
+                *(self.members[row], self.misses[row]),
             )
-            self.split.leave_out(client)
+            self.split.leave_out(row)
 
     def _certificate(self, replies: Mapping[int, Stepped]) -> float:
-        """Return the gap of the Psi that was sent, or nan where a client's word is missing."""
-        if not all(client in replies for client in np.flatnonzero(self.split.active)):
+        """Return the gap of the Psi that was sent, or nan if a node's terms are missing."""
+        if not all(row in replies for row in np.flatnonzero(self.split.active)):
             return np.nan
-        log_dets = np.full(len(self.clients), np.nan)
-        for client, reply in replies.items():
-            log_dets[client] = reply.log_det
+        log_dets = np.full(len(self.members), np.nan)
+        for row, reply in replies.items():
+            log_dets[row] = reply.log_det
         return self.split.gap(self.losses, log_dets)
 
     def _certified(self) -> bool:
-        return self.plan.tolerance > 0.0 and self.gap <= self.plan.tolerance
+        return self.tolerance > 0.0 and self.gap <= self.tolerance
 
     def _point_done(self) -> bool:
-        return self._certified() or self.split.steps + 1 >= self.task.rounds
+        return self._certified() or self.split.steps + 1 >= self.rounds
 
     def _keep_point(self) -> None:
         self.path.keep(self.split.psi, self.omega, self.losses, self.gap)
-        if not self._certified() and self.plan.tolerance > 0.0:
+        if not self._certified() and self.tolerance > 0.0:
             log.warning(
                 "lambda1 = %.3g: a duality gap of %.2g after %d rounds, above the tolerance %.2g",
-                *(self.split.lambda1, self.gap, self.task.rounds, self.plan.tolerance),
+                *(self.split.lambda1, self.gap, self.rounds, self.tolerance),
             )
 
     def _next_point(self) -> None:
         self.path.next()
         self.gap = np.nan
-        if self.rehearsal is not None:
-            self.rehearsal.next_point()
         if self.path.point == 0:  # another subsample starts from nothing
-            if self.rehearsal is not None:
-                self.rehearsal.forget()
-            active = self.split.active
-            self.split = Splitting(self.split.blocks, self.weights, self.penalty, self.task.rho)
-            self.split.active[:] = active
-        self.split.penalise(*self.path.lambdas)
+            self._start(self.split.blocks, self.split.active)
+        else:
+            self.split.penalise(*self.path.lambdas)
 
-    # --- the end of the run ------------------------------------------------------------------
-
-    def settled(self, row: Row) -> bool:
-        """Return whether the last point is solved to the tolerance, which the gap certifies."""
-        return self.path.done and self._certified()
-
-    def _has_converged(self, row: Row) -> bool:
-        return self.settled(row)
-
-    def exhausted(self) -> bool:
-        """Return whether the last point is solved, or its rounds are used up."""
-        return self.ended
+    # --- what was learned ---------------------------------------------------------------------
 
     def shortfall(self) -> str:
         """Return the gap that is left."""
         return f"a duality gap of {self.gap:.2g}"
 
     def mean_edges(self) -> float:
-        """Return the mean number of edges of a client's graph."""
+        """Return the mean number of edges of a node's graph."""
         psi = self.split.psi[:, self.split.blocks.off_diagonal]
-        return float(np.count_nonzero(psi)) / len(self.clients)
+        return float(np.count_nonzero(psi)) / len(self.members)
 
     def solution(self) -> PathSolution:
         """Return what was learned at the points of the path that were reached."""
         return self.path.solution(self.smallest)
 
-    # --- checkpoints -------------------------------------------------------------------------
+    def model_of(self, node: int, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the node's own Psi (m,) and the blocks."""
+        if node not in self.members:
+            return arrays
+        row = wire.pack(self.split.psi[self.members.index(node)])
+        return ArrayRecord({"sparse": row, "labels": arrays["labels"]})
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def drop(self, node: int) -> None:
+        """Solve without a node from the next round on."""
+        self.dropped.add(node)
+        row = self.members.index(node)
+        self.misses[row] = max(int(self.misses[row]), _PATIENCE - 1)
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of the next round."""
+        if not self.members:
+            return {}
         split = self.split
         return {
+            "nodes": np.array(self.members, dtype=np.uint64),
+            "dropped": np.array(sorted(self.dropped), dtype=np.uint64),
+            "weights": self.weights,
             "labels": split.blocks.labels,
             "screened": np.array(self.screened),
             "z": split.z,
@@ -437,38 +462,32 @@ class JointPrecision(StudyStrategy[Reply]):
             "smallest": self.smallest,
             **_prefixed("path", self.path.state()),
             **_prefixed("anderson", split.anderson.state()),
-            **self._rehearsed(),
         }
 
-    def _rehearsed(self) -> dict[str, NDArray[Any]]:
-        known = self.rehearsal
-        return {} if known is None else _prefixed("rehearsal", known.state(self.split.blocks.size))
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back `state`."""
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore `state_dict`."""
+        if not state:
+            return
+        self.members = [int(node) for node in state["nodes"]]
+        self.dropped = {int(node) for node in state["dropped"]}
+        self.weights, self.variables = state["weights"].copy(), state["labels"].size
+        for name in ("losses", "misses", "answered", "smallest"):
+            setattr(self, name, state[name].copy())
         self.screened = bool(state["screened"])
         self._set_up(Blocks(state["labels"]), float(state["path_points"][0, 0]))
-        if self.rehearsal is not None:
-            self.rehearsal.restore(_unprefixed("rehearsal", state))
-        for name, now in self.state().items():
-            if state[name].shape != now.shape:
-                raise ValueError(f"{name} in the checkpoint has shape {state[name].shape}")
+        self.omega = state["omega"].copy()
         self.path.restore(_unprefixed("path", state))
         self.split.anderson.restore(_unprefixed("anderson", state))
         self.split.lambda1, self.split.lambda2 = self.path.lambdas
         rho, steps, self.split.residual, self.gap = state["scalars"].tolist()
         self.split.rho, self.split.steps = rho, int(steps)
-        # With more rounds or a smaller tolerance than before, what has ended goes on.
-        self.ended = self.path.done and self._point_done()
         for name in ("z", "psi", "active"):
             setattr(self.split, name, state[name].copy())
-        for name in ("omega", "losses", "misses", "answered", "smallest"):
-            setattr(self, name, state[name].copy())
-
-
-def _all(replies: Mapping[int, Reply], kind: type[Kind]) -> dict[int, Kind]:
-    """Return the replies that are of one kind, which all of a round are."""
-    return {client: reply for client, reply in replies.items() if isinstance(reply, kind)}
+        for name, now in self.state_dict().items():
+            if state[name].shape != now.shape:
+                raise ValueError(f"{name} in the checkpoint has shape {state[name].shape}")
+        # With more rounds or a smaller tolerance than before, what has ended goes on.
+        self.ended = self.path.done and self._point_done()
 
 
 def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -478,3 +497,18 @@ def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDAr
 def _unprefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     start = f"{prefix}_"
     return {n.removeprefix(start): array for n, array in arrays.items() if n.startswith(start)}
+
+
+def _replace(content: RecordDict, omega: Vector) -> None:
+    content["arrays"] = wire.record({"omega": omega})
+
+
+# Omega_i, measured from the Psi_i that the node was sent. Correlations have their own bound.
+BOUND = Bounded(
+    reference=sent_psi,
+    vector=lambda reply, psi: (
+        wire.unpack(reply.array_records["arrays"]["omega"]).astype(np.float64) if psi.size else psi
+    ),
+    origin=lambda _, psi: psi,
+    replace=_replace,
+)

@@ -25,7 +25,6 @@ SMALL = (
     "gromov-wasserstein.clients=3",
     "gromov-wasserstein.graphs=12",
     "gromov-wasserstein.downstream=svm",
-    "gromov-wasserstein.draws=1",
     "joint-precision.clients=4",
     "joint-precision.variables=6",
     "joint-precision.blocks=2",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import importlib
-import json
 import sys
 import time
 import types
@@ -19,17 +18,20 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from trellis import apps
 from trellis.apps.common.settings import config_class
+from trellis.privacy.accounting.budget import DeviceLedger
 from trellis.privacy.device import log
 from trellis.sim.grid import LocalGrid
 from trellis.strategies.core import wire
+
+from .test_sound_studies import BY_CONFIG
 
 SAYS = "<class 'trellis.privacy.device.codes.DeviceError'>:"
 SAYS += "<'device error {}; its owner finds the details "
 SAYS += "in the device's log'>"
 
 
-# A release that a device makes, and enters in its ledger, at enrolment already.
-EACH = ("joint-precision", {"privacy": "sound", "release": "each", "epsilon": 50.0})
+# A run whose epsilon is more than a device with a small budget has.
+LARGE = ("joint-precision", {"privacy": "sound", "epsilon": 50.0})
 
 
 def run_config(study, settings, seed=1):
@@ -43,7 +45,7 @@ def send(node, config, kind="query.enrol", arrays=None, **told):
     if arrays is not None:
         content["arrays"] = wire.record(arrays)
     if told:
-        record = "config" if config["study"] == "consensus-graph" else "order"
+        record = "config" if config["study"] in BY_CONFIG else "order"
         content[record] = ConfigRecord({key.replace("_", "-"): v for key, v in told.items()})
     with LocalGrid(apps.client_app, [node], config) as grid:
         (address,) = grid.get_node_ids()
@@ -87,7 +89,7 @@ def no_data_is_read(monkeypatch):
     for module in (
         "consensus_graph.client_app",
         "consensus_graph.local",
-        "joint_precision.client_app",
+        "joint_precision.local",
         "server_graph.client_app",
         "cluster_admm.local",
     ):
@@ -274,13 +276,15 @@ def test_no_module_that_a_run_names_is_imported(study, key, owner, device, monke
     monkeypatch.setattr(builtins, "__import__", noted)
     monkeypatch.setattr(importlib, "import_module", noted_module(asked))
     for name in ("this.d", "os.system", "antigravity.x", "http.server.HTTPServer", "..x", "a.b.c"):
-        settings = {"clients": 1, key: name}
+        settings: dict[str, object] = {"clients": 1}
         if study == "server-graph":
             settings |= {"servers": 1, "privacy": "sound", "clip": 1.0}
         else:
-            settings |= {"privacy": "sound", "secure-aggregation": True, "share-labels": False}
+            settings |= {"privacy": "sound", "share-labels": False}
         for kind in ("query.enrol", "train"):
-            reply = send(node, run_config(study, settings), kind)
+            # As a server can send it that checks nothing.
+            config = {**run_config(study, settings), f"{study}.{key}": name}
+            reply = send(node, config, kind)
             assert "E4" in heard(reply) or "E1" in heard(reply)
     assert not {"this", "antigravity", "http.server", "a.b"} & set(asked)
     assert "antigravity" not in sys.modules
@@ -381,19 +385,19 @@ def test_what_runs_in_the_process_makes_no_device_a_simulation(
     node = device(X=np.random.default_rng(0).standard_normal((100, 5)))
     node["policy"] = str(tmp_path / "none.toml")
     mine = {"partition-id": 0, "num-partitions": 1, owned: node[owned], **said}
-    config = run_config(*EACH)
+    config = run_config(*LARGE)
     reply = send(mine, config | {"data": str(tmp_path)})
-    if owned == "data-path" and not said:  # no budget was set; its ledger has what is released
-        assert len(json.loads((tmp_path / ".data-trellis" / "ledger.json").read_text())) == 2
+    if owned == "data-path" and not said:  # no budget was set; it enrols as what it is
+        assert reply.content["client"]["simulated"] is False
     else:
         assert reply.error.reason == SAYS.format("E1")
 
 
 def test_an_owner_with_a_budget_is_never_simulated(device, tmp_path):
     node = {**device(X=np.random.default_rng(0).standard_normal((100, 5))), "simulation": True}
-    config = run_config(*EACH)
+    config = run_config(*LARGE)
     assert "E4" in send({**node, "partition-id": 0}, config).content["client"]["refused"]
-    assert json.loads((tmp_path / "state" / "ledger.json").read_text())["entries"] == {}
+    assert DeviceLedger(tmp_path / "state").events() == []
 
 
 # --- the other form of a run config ---------------------------------------------------------------
@@ -410,8 +414,8 @@ def test_the_policy_judges_settings_that_stand_by_themselves(device, monkeypatch
     node = device(X=np.eye(4)) | {"require-privacy": True}
     for config in (
         flat("consensus-graph", {"privacy": "none"}),
-        flat("consensus-graph", EACH) | {"consensus-graph.privacy": "none"},
-        flat("consensus-graph", EACH) | {"rounds": 10**18},
+        flat("consensus-graph", {"privacy": "sound"}) | {"consensus-graph.privacy": "none"},
+        flat("consensus-graph", {"privacy": "sound"}) | {"rounds": 10**18},
         flat("server-graph", {"privacy": "none"}) | {"clients": 10**18, "servers": 0},
     ):
         assert "refused by the owner's policy" in heard(send(node, config))
@@ -421,11 +425,11 @@ def test_a_number_of_clients_that_is_left_open_is_no_setting_for_a_device(device
     no_data_is_read(monkeypatch)
     node = device(X=np.eye(4)) | {"num-partitions": 7, "partition-id": 0}
     for number in (0, "many"):
-        config = flat("consensus-graph", EACH) | {"clients": number, "data": "/etc"}
+        config = flat("consensus-graph", {"privacy": "sound"}) | {"clients": number, "data": "/etc"}
         assert send(node, config).error.reason == SAYS.format("E1")
 
 
 def test_only_a_simulated_node_tells_how_many_there_are(device):
     node = device(X=np.eye(4)) | {"num-partitions": 7, "partition-id": 0}
-    reply = send(node, flat("consensus-graph", EACH), "query.supernodes")
+    reply = send(node, flat("consensus-graph", {"privacy": "sound"}), "query.supernodes")
     assert reply.error.reason == SAYS.format("E3")

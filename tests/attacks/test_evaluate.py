@@ -94,9 +94,10 @@ def words(answer: Message) -> dict[str, Any]:
 # of a client's own are made.
 SOUND = [("consensus-graph", {"method": method}) for method in ("fedgl", "igl", "fedavg")]
 SOUND += [("cluster-admm", {"method": method}) for method in ("moments", "local")]
+SOUND += [("joint-precision", {"method": method}) for method in ("group", "pooled", "glasso")]
 SOUND += [
     (study, {"release": release, "personal": personal})
-    for study in ("joint-precision", "server-graph")
+    for study in ("server-graph",)
     for release, personal in (("sum", "device"), ("sum", "server"), ("each", "auto"))
 ]
 

@@ -34,12 +34,12 @@ LIAR = 4
 NAME = f"client-{LIAR + 1}"
 SERVERS = {"servers": 3, "topology": "complete"}
 # By name: study, settings, the array of the result that everyone uses.
-DP = {"privacy": "sound", "epsilon": 20.0, "clients": 8}
-SOUND = {**DP, "personal": "server"}
+SUM = {"privacy": "sound", "epsilon": 20.0, "clients": 8}
+SOUND = {**SUM, "personal": "server"}
 PRIVATE = {
-    "consensus-graph": ({**DP, "nodes": 6}, "consensus"),
-    "joint-precision": ({**SOUND, "variables": 12, "samples": "60"}, "consensus"),
-    "cluster-admm": ({**DP, "features": 4, "clusters": "1"}, "models"),
+    "consensus-graph": ({**SUM, "nodes": 6}, "consensus"),
+    "joint-precision": ({**SUM, "variables": 12, "samples": "60"}, "consensus"),
+    "cluster-admm": ({**SUM, "features": 4, "clusters": "1"}, "models"),
 }
 OPEN = {
     "consensus-graph": {"clients": 6, "rounds": 2, "nodes": 6},
@@ -224,11 +224,21 @@ def test_few_records_are_noted_and_many_notes_cut():
 @pytest.mark.parametrize("study", ["consensus-graph", "joint-precision"])
 def test_a_false_count_does_not_move_what_the_private_sum_shows(study, count):
     # The sum is divided by numbers of records: a false one made it vanish.
+    def change(reply: Message) -> RecordDict:
+        if "client" in reply.content:
+            reply.content["client"]["count"] = count
+        if "metrics" in reply.content:  # of its summands
+            reply.content["metrics"]["num-examples"] = count
+        return reply.content
+
     settings, name = PRIVATE[study]
-    false = play(study, settings, count=count)
+    false = run(study, settings, seed=3, faults={LIAR: Nonsense(change=change)})
     before, after = honest(study).arrays[name], false.arrays[name]
     assert np.linalg.norm(after - before) < 0.3 * np.linalg.norm(before)
     assert any(NAME in note and str(count) in note for note in false.notes)
+    # Of a lie at enrolment alone the sum knows nothing.
+    enrolled = play(study, settings, count=count).arrays[name]
+    np.testing.assert_array_equal(enrolled, before)
 
 
 def test_a_false_count_is_noted_and_bounded_in_cluster_admm():

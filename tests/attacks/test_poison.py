@@ -42,7 +42,7 @@ STUDIES = {
     ),
     "joint-precision": (
         "joint-precision",
-        {**PLAIN, "clients": 6, "rounds": 12, "variables": 12, "samples": "60"},
+        {"clients": 6, "rounds": 12, "variables": 12, "samples": "60"},
         "precision",
     ),
     "gromov-wasserstein": (

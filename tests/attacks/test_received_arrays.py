@@ -27,9 +27,9 @@ from trellis.apps.common.evaluation.holding import held_out_rows
 from trellis.apps.common.node import Node
 from trellis.apps.common.private.kept import kept_results
 from trellis.apps.common.runner import make_run_config
-from trellis.apps.joint_precision import client_app as joint_precision
 from trellis.apps.joint_precision.private import score
 from trellis.apps.joint_precision.private.concordance import learning_count
+from trellis.apps.joint_precision.private.device import score_terms
 from trellis.privacy.accounting.budget import DeviceLedger
 from trellis.privacy.device import log
 from trellis.sim.grid import LocalGrid
@@ -52,7 +52,7 @@ SCALES = {"offset", "scale", "target"}
 # By study: settings, and the arrays that devices are sent in such a run.
 RUNS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("consensus-graph", SOUND, {"consensus", "noise"}),
-    ("consensus-graph", {**SOUND, "release": "each"}, {"consensus", "weights"}),
+    ("consensus-graph", {**SOUND, "method": "fedavg"}, {"consensus", "noise", "weights"}),
     ("consensus-graph", {**PLAIN, "local-steps": 3}, {"consensus", "own", "weights"}),
     (
         "consensus-graph",
@@ -62,8 +62,8 @@ RUNS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("joint-precision", SOUND, {"consensus", "points"}),
     (
         "joint-precision",
-        {**SOUND, "release": "each", "rounds": 3, "lambda1": 0.001},
-        {"precision", "sparse", "shared"},
+        {**SOUND, "method": "pooled"},
+        {"consensus", "precision", "sparse", "shared"},
     ),
     (
         "joint-precision",
@@ -262,12 +262,12 @@ def held_out_neighbours(folder: Path) -> list[dict[str, Any]]:
 def added(node: dict[str, Any], consensus: np.ndarray) -> np.ndarray:
     """Return what a device adds to the sum of scores, before noise and masks."""
     run_config = make_run_config("joint-precision", SCORED)
-    content = RecordDict({"order": ConfigRecord({"round": 2, "task": "score"})})
+    content = RecordDict({"config": ConfigRecord({"server-round": 1})})
     content["arrays"] = wire.record({"consensus": consensus})
     with LocalGrid(apps.client_app, [node], run_config):
-        message = Message(content, 1, "train.secagg_masked")
-        found = joint_precision.summands(message, Context(7, 1, node, RecordDict(), run_config))
-    return found.arrays["score"]
+        message = Message(content, 1, "evaluate.secagg_masked")
+        found = score_terms(message, Context(7, 1, node, RecordDict(), run_config))
+    return found.arrays["scores"]
 
 
 @pytest.mark.parametrize("size", [1.7e308, 1e308, 1.01e100, np.inf, np.nan])
@@ -301,13 +301,15 @@ def test_a_summand_that_is_not_finite_is_an_error_on_the_device_and_no_zero(
             Client(f"ward{k}", k, N, [f"v{j}" for j in range(D)], node_id)
             for k, node_id in enumerate(grid._nodes)
         ]
-        order = ConfigRecord({"round": 2, "task": "score"})
+        config = ConfigRecord({"server-round": 1})
         arrays = wire.record({"consensus": np.eye(D)})
-        asked = {k: RecordDict({"order": order, "arrays": arrays}) for k in range(CLIENTS)}
+        asked = {k: RecordDict({"config": config, "arrays": arrays}) for k in range(CLIENTS)}
         secure = SecureSum(24, noisy=True)
-        found = secure.gather_groups(grid, {"": asked}, clients, 1, 30.0, layout={"score": (2,)})
+        found = secure.gather_groups(
+            grid, {"": asked}, clients, 1, 30.0, layout={"scores": (2,)}, category="evaluate"
+        )
     assert not found[""].total
     assert all("device error E3" in text for text in found[""].failures.values())
     for node in nodes:
-        assert "score[0] = " in reasons(Path(node["state-path"]))[-1]
+        assert "scores[0] = " in reasons(Path(node["state-path"]))[-1]
         assert "only finite numbers" in reasons(Path(node["state-path"]))[-1]

@@ -87,7 +87,7 @@ def first_weights(scale: float = 1.0):
 @pytest.mark.parametrize("scale", [1.0, 1e99])
 def test_no_graph_decides_what_a_device_answers(odd, scale, tmp_path):
     run_config = make_run_config("gromov-wasserstein", SETTINGS)
-    order = {"round": 1, "classes": 3}
+    order = {"server-round": 1, "classes": 3}
     asked = ("query.embed", {"weights": first_weights(scale)}, order)
     seen = []
     for number, arrays in enumerate((graphs(), graphs(**odd))):
@@ -106,16 +106,17 @@ def test_no_graph_decides_what_a_device_answers(odd, scale, tmp_path):
     assert seen[0] == seen[1]
 
 
-def added(folder, arrays, scale=1.0, settings=TRAINED, **order):
+def added(folder, arrays, scale=1.0, settings=TRAINED, scored=False, **order):
     """Return what a device with these graphs adds to a sum, before noise and masks."""
     run_config = make_run_config("gromov-wasserstein", settings)
     node = device(folder, arrays)
     with LocalGrid(apps.client_app, [node], run_config):
         content = RecordDict({"arrays": wire.record({"weights": first_weights(scale)})})
-        content["order"] = study.ConfigRecord({"round": 1, "classes": 3, **order})
-        message = Message(content, 1, "train.secagg_masked")
+        content["config"] = study.ConfigRecord({"server-round": 1, "classes": 3, **order})
+        kind = "evaluate" if scored else "train"
+        message = Message(content, 1, f"{kind}.secagg_masked")
         context = Context(abs(hash(folder)), 1, node, RecordDict(), run_config)
-        found = study.summands(message, context)
+        found = (study.score_terms if scored else study.train_terms)(message, context)
     assert found.noise is not None
     return found.arrays
 
@@ -136,7 +137,7 @@ def test_one_graph_moves_what_a_device_adds_by_no_more_than_is_counted(odd, scal
 def test_one_graph_moves_a_score_by_one_at_most(odd, tmp_path):
     settings = {**TRAINED, "held-out": 0.4}
     plain, changed = (
-        added(tmp_path / str(number), arrays, settings=settings, score=True)["right"]
+        added(tmp_path / str(number), arrays, settings=settings, scored=True)["correct"]
         for number, arrays in enumerate((graphs(), graphs(**odd)))
     )
     assert plain.shape == changed.shape == (1,)
@@ -145,13 +146,13 @@ def test_one_graph_moves_a_score_by_one_at_most(odd, tmp_path):
 
 
 def test_a_score_that_was_not_declared_is_refused(tmp_path):
-    with pytest.raises(PrivacyRefused, match="held-out=0"):
-        added(tmp_path, graphs(), score=True)
+    with pytest.raises(PrivacyRefused, match="no budget for a score"):
+        added(tmp_path, graphs(), scored=True)
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, TRAINED], ids=["untrained", "trained"])
 def test_no_update_leaves_a_device_in_the_clear(settings, tmp_path):
-    asked = ("train", {"weights": first_weights()}, {"round": 1, "classes": 3})
+    asked = ("train", {"weights": first_weights()}, {"server-round": 1, "classes": 3})
     run_config = make_run_config("gromov-wasserstein", settings)
     (answer,) = ask(run_config, device(tmp_path, graphs()), asked)
     assert answer.has_error()
@@ -160,16 +161,16 @@ def test_no_update_leaves_a_device_in_the_clear(settings, tmp_path):
 
 def test_rounds_are_those_of_the_run_and_each_is_asked_for_once(tmp_path):
     with pytest.raises(ValueError, match="1 to 4"):
-        added(tmp_path, graphs(), round=5)
+        added(tmp_path, graphs(), **{"server-round": 5})
     run_config = make_run_config("gromov-wasserstein", TRAINED)
     node = device(tmp_path, graphs(), **{"count-noise-of": "anyone"})
     state = RecordDict()
 
     def noise(server_round):
         content = RecordDict({"arrays": wire.record({"weights": first_weights()})})
-        content["order"] = study.ConfigRecord({"round": server_round, "classes": 3})
+        content["config"] = study.ConfigRecord({"server-round": server_round, "classes": 3})
         context = Context(1, 1, node, state, run_config)
-        found = study.summands(Message(content, 1, "train.secagg_masked"), context)
+        found = study.train_terms(Message(content, 1, "train.secagg_masked"), context)
         return found.noise(lambda *_, **__: 2, 32, first_weights().size)
 
     with LocalGrid(apps.client_app, [node], run_config):
@@ -181,13 +182,13 @@ def test_rounds_are_those_of_the_run_and_each_is_asked_for_once(tmp_path):
 
 
 def test_nothing_is_added_up_where_nothing_is_trained(tmp_path):
-    with pytest.raises(PrivacyRefused, match="nothing is trained"):
+    with pytest.raises(PrivacyRefused, match="nothing is added up"):
         added(tmp_path, graphs(), settings=SETTINGS)
 
 
 def test_a_run_gets_a_device_s_embeddings_once_however_it_asks(tmp_path):
-    asked = ("query.embed", {"weights": first_weights()}, {"round": 1, "classes": 3})
-    again = ("query.embed", {"weights": first_weights(2.0)}, {"round": 2, "classes": 3})
+    asked = ("query.embed", {"weights": first_weights()}, {"server-round": 1, "classes": 3})
+    again = ("query.embed", {"weights": first_weights(2.0)}, {"server-round": 2, "classes": 3})
     run_config = make_run_config("gromov-wasserstein", SETTINGS)
     first, second = ask(run_config, device(tmp_path, graphs()), asked, again)
     assert not first.has_error()
@@ -198,7 +199,7 @@ def test_a_run_gets_a_device_s_embeddings_once_however_it_asks(tmp_path):
 @pytest.mark.parametrize("odd", [{}, *ODD.values()], ids=["plain", *ODD])
 def test_what_a_device_keeps_changes_nothing_that_it_says(odd, tmp_path):
     node = device(tmp_path, graphs(**odd))
-    asked = ("query.personal", {"weights": first_weights()}, {"round": 1, "classes": 3})
+    asked = ("query.personal", {"weights": first_weights()}, {"server-round": 1, "classes": 3})
     run_config = make_run_config("gromov-wasserstein", TRAINED)
     (answer,) = ask(run_config, node, asked)
     assert {name: dict(record) for name, record in answer.content.items()} == {
@@ -229,14 +230,14 @@ def test_labels_are_told_where_run_and_owner_say_so(tmp_path):
     for share, owner in ((True, True), (True, False), (False, True)):
         run_config = make_run_config("gromov-wasserstein", {**SETTINGS, "share-labels": share})
         node = device(tmp_path, graphs(), **{"share-labels": owner})
-        order = {"round": 1, "classes": 3}
+        order = {"server-round": 1, "classes": 3}
         (answer,) = ask(run_config, node, ("query.embed", {"weights": first_weights()}, order))
         labels = wire.arrays(answer.content["arrays"])["labels"]
         assert (labels >= 0).all() == (share and owner)
 
 
 def test_a_server_cannot_have_another_number_of_classes(tmp_path):
-    asked = ("query.embed", {"weights": first_weights()}, {"round": 1, "classes": 2})
+    asked = ("query.embed", {"weights": first_weights()}, {"server-round": 1, "classes": 2})
     (answer,) = ask(
         make_run_config("gromov-wasserstein", SETTINGS), device(tmp_path, graphs()), asked
     )

@@ -19,7 +19,7 @@ pytestmark = [
 def test_flowers_simulation_gives_the_same_bits(tmp_path):
     settings = {
         "variables": 18, "blocks": 3, "samples": "60,80,100", "clients": 3, "method": "fused",
-        "path": 3, "privacy": "sound", "release": "each", "epsilon": 5.0, "sample": 2,
+        "path": 3, "sample": 2,
     }  # fmt: skip
     here = run(STUDY, settings, seed=11, out=tmp_path / "local", report=False)
     there = run(STUDY, settings, seed=11, out=tmp_path / "flower", engine="flower")

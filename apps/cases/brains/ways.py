@@ -2,7 +2,7 @@
 
 Together is the fused penalty, which draws hospitals' graphs to each other edge by edge: in people
 whom nobody had learned from it foretold more than the group penalty (docs/cases/brains.md). With
-privacy everyone has the common graph (``personal=server``): a graph of its own would be chosen by
+privacy everyone has the common graph (method ``pooled``): a graph of its own would be chosen by
 time points of the very people it was learned from, which flatters what was learned alone.
 """
 
@@ -29,8 +29,8 @@ _COMMON: dict[str, Any] = {"tolerance": 1e-3}
 _SETTINGS: dict[str, dict[str, Any]] = {
     ALONE: {"method": "glasso"},
     TOGETHER: {"method": "fused"},
-    WEAK: {"privacy": "sound", "epsilon": 10.0, "personal": "server"},
-    STRONG: {"privacy": "sound", "epsilon": 3.0, "personal": "server"},
+    WEAK: {"method": "pooled", "privacy": "sound", "epsilon": 10.0},
+    STRONG: {"method": "pooled", "privacy": "sound", "epsilon": 3.0},
     AGAIN: {"method": "fused"},
     AGAIN_ALONE: {"method": "glasso"},
 }

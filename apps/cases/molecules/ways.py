@@ -21,9 +21,9 @@ WORDS = {
     WEAK: "all companies, epsilon 300",
     STRONG: "all companies, private (epsilon 3)",
 }
+_COMMON: dict[str, Any] = {"task": "graph", "downstream": "knn"}
 # With one draw of the control per run, there are as many as there are splits.
-_COMMON: dict[str, Any] = {"task": "graph", "downstream": "knn", "draws": 1}
-_PRIVATE: dict[str, Any] = {"privacy": "sound", "classes": 2}
+_PRIVATE: dict[str, Any] = {"privacy": "sound", "classes": 2, "draws": 1}
 _SETTINGS: dict[str, dict[str, Any]] = {
     MODEL: {"method": "fedavg"},
     PRIVATE_MODEL: {"method": "fedavg", **_PRIVATE, "epsilon": 3.0},

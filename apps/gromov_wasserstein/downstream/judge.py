@@ -71,7 +71,7 @@ def judge(
     elif config.trains and config.task == "graph" and {"svm", "knn"} & set(names):
         told.notes.append(SEEN)
     constant: list[Array] = []
-    if labelled and config.privacy != "none" and {"svm", "knn"} & set(names):
+    if labelled and config.encoder != "none" and {"svm", "knn"} & set(names):
         constant = constant_distances(config, seed, released)
     for name in names:
         try:

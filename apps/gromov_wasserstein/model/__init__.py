@@ -1,4 +1,4 @@
-"""The shared model: `gnn` (GCN, GIN; of `layers`), or a user's own by dotted name (`own`).
+"""The shared model: `gnn` (GCN, GIN; of `layers`), or a user's own by its registered name (`own`).
 
 What a client does with it is `training` (learn with `adam`, count hits, embed); `update` makes of
 that its part of a round.

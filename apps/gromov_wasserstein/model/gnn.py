@@ -13,8 +13,8 @@ is alpha = 0, beta = 1 without a look at the data.
 
 ``gcn``  2 layers of 16, mean over nodes      ``gin``  5 layers of 64, sum over nodes
 
-A model of one's own is named by ``model = "package.module.Class"``: a torch module with the
-``forward`` above that is made by ``Class(features=, classes=, task=, width=)``, see `own_model`.
+A model of one's own has a registered name: a torch module with the ``forward`` above that is made
+by ``Class(features=, classes=, task=, width=)``, see `own_model`.
 
 All is in float64: a permuted graph then has its rows permuted to 1e-12, and isomorphic graphs a
 distance of 0. No batch normalisation: its running statistics are sums over a client's data that
@@ -164,7 +164,7 @@ def build_model(
 
     Parameters
     ----------
-    name : ``gcn``, ``gin``, or ``package.module.Class``
+    name : ``gcn``, ``gin``, or the name of a registered model
     features, classes : f and the number of classes
     task : ``node`` or ``graph``
     width : h of ``task = "graph"``

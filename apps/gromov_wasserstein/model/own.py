@@ -1,10 +1,13 @@
-"""A graph neural network of one's own, named by ``model = "package.module.Class"``.
+"""A graph neural network of one's own, registered under a name (`apps.common.plugins`).
 
     class Mine(torch.nn.Module):
         def __init__(self, features, classes, task, width): ...
         def forward(self, x, edge_index, batch): ...    # -> rows, prediction; shapes see `gnn`
 
-It must be installed on the server and on every client. Its first weights are whatever its
+    register("models", "mine", Mine)                    # then model = "mine"
+
+For devices it is an entry point of the group ``trellis.models`` in a package that is installed on
+the server and on every client. Its first weights are whatever its
 ``__init__`` draws from torch's default generator, which is seeded. Before anything is trained it is
 run on two small graphs, and what would fail or leak later is refused now, by name.
 """
@@ -14,7 +17,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from trellis.apps.common.settings import ConfigError, class_by_name
+from trellis.apps.common import plugins
+from trellis.apps.common.settings import ConfigError
 
 from ..config import MODELS
 from .gnn import Tensor, nn, torch
@@ -23,7 +27,7 @@ ARGUMENTS = ("features", "classes", "task", "width")
 
 
 def own_model(name: str, features: int, classes: int, task: str, width: int) -> nn.Module:
-    """Return an instance of the named class, in float64, checked; see `gnn.build_model`."""
+    """Return an instance of the registered class, in float64, checked; see `gnn.build_model`."""
     arguments = dict(zip(ARGUMENTS, (features, classes, task, width), strict=True))
     model = _make(name, arguments)
     _check_on_a_toy(name, model, features, classes, task, classes if task == "node" else width)
@@ -31,10 +35,10 @@ def own_model(name: str, features: int, classes: int, task: str, width: int) -> 
 
 
 def _make(name: str, arguments: dict[str, Any]) -> nn.Module:
-    found = class_by_name("model", name, MODELS)
+    found = plugins.find("models", "model", name, MODELS)
     # Before it is made: what is no model is never run.
-    if not issubclass(found, nn.Module):
-        raise ConfigError(f"model={name!r}: {found.__name__} is no torch module")
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise ConfigError(f"model={name!r}: {found!r} is no class of torch modules")
     for what, call, given in (
         (f"{found.__name__}({'=, '.join(ARGUMENTS)}=)", found, arguments),
         (f"{found.__name__}().forward(x, edge_index, batch)", found.forward, None),

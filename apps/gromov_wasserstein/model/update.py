@@ -1,7 +1,4 @@
-"""What one client adds to the server's sums in a round: arrays and graphs, no messages.
-
-    c w,  c,  c loss        after training from the weights w_0 that were sent, see `training`
-    items,  correct         labelled items and hits of w_0, of the train, validation and test graphs
+"""What one client answers in a round: arrays and graphs, no messages.
 
 A device calls these for itself and sends what they return; `simulate` calls `client_update` for
 every client in turn.
@@ -10,6 +7,7 @@ every client in turn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +16,7 @@ from trellis.apps.common.seeds import generator
 from trellis.strategies.core.robust import clipped
 
 from .gnn import Vector, nn
-from .training import evaluate, local_training
+from .training import Trained, evaluate, local_training
 
 if TYPE_CHECKING:
     from ..config import GromovWassersteinConfig
@@ -32,8 +30,8 @@ def client_update(
     start: Vector,
     config: GromovWassersteinConfig,
     draw: int,
-) -> dict[str, Vector]:
-    """Return a client's summands of training [JC, Algorithm 3].
+) -> Trained:
+    """Return a client's weights after training [JC, Algorithm 3], see `training`.
 
     Parameters
     ----------
@@ -42,10 +40,6 @@ def client_update(
     start : w_0 (d,)
     config : epochs, batch, rate, decay and proximal term
     draw : seed of the client's training in this round; `simulated_draw` in simulation
-
-    Returns
-    -------
-    ``weights`` (d,), ``count`` (1,), ``loss`` (1,) : c w, c, and c times the mean loss
     """
     done = local_training(
         model,
@@ -56,25 +50,20 @@ def client_update(
         config.batch,
         config.rate,
         config.weight_decay,
-        config.proximal if config.way == "fedprox" else 0.0,
+        config.pull,
         draw,
     )
-    found = clipped(done.weights, start, config.norm_bound)
-    return {
-        "weights": done.count * found,
-        "count": np.array([float(done.count)]),
-        "loss": np.array([done.count * done.loss if done.count else 0.0]),
-    }
+    return replace(done, weights=clipped(done.weights, start, config.norm_bound))
 
 
 def client_hits(
     model: nn.Module, graphs: Sequence[Graph], split: Split, task: str
-) -> dict[str, Vector]:
-    """Return a client's summands of the accuracies of the model as it is.
+) -> dict[str, float]:
+    """Return the numbers of labelled items, and of those that the model as it is classifies right.
 
     Returns
     -------
-    ``items``, ``correct`` (3,) : of train, validation and test, in this order
+    ``train-items``, ``train-correct``, and the same of ``validation`` and ``test``
     """
     sizes = [graph.nodes if task == "node" else 1 for graph in graphs]
     parts = {"train": split.train, "validation": split.validation, "test": split.test}
@@ -82,11 +71,10 @@ def client_hits(
         name: np.repeat(np.isin(np.arange(len(sizes)), places), sizes)
         for name, places in parts.items()
     }
-    scores = evaluate(model, graphs, task, masks).values()
-    return {
-        "items": np.array([float(score.count) for score in scores]),
-        "correct": np.array([float(score.correct) for score in scores]),
-    }
+    found: dict[str, float] = {}
+    for name, score in evaluate(model, graphs, task, masks).items():
+        found |= {f"{name}-items": float(score.count), f"{name}-correct": float(score.correct)}
+    return found
 
 
 def simulated_draw(seed: int, partition: int, server_round: int) -> int:

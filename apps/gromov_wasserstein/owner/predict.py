@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from trellis.apps.common import plugins
 from trellis.apps.common.private.using import Predictions, Usable
 from trellis.apps.common.tables import DataError, graph_folder
 from trellis.apps.gromov_wasserstein.config import MODELS
@@ -25,15 +26,15 @@ def predict(kept: Usable, data: Any) -> Predictions:
     Raises
     ------
     DataError, ValueError
-        For a file that cannot be used, other features, or a model of one's own.
+        For a file that cannot be used, other features, or a model that is not registered here.
     ImportError
         Without torch; says how to install it.
     """
     about = kept.about["model"]
-    if about["model"] not in MODELS:
+    if about["model"] not in MODELS and not plugins.known("models", about["model"]):
         raise ValueError(
-            f"the result was learned with model={about['model']!r}, a class of one's own; use its "
-            f"array {about['array']!r} in result.npz with that class"
+            f"the result was learned with model={about['model']!r}, which is not registered here; "
+            f"install its package, or use the array {about['array']!r} in result.npz with its class"
         )
     from trellis.apps.gromov_wasserstein.model.gnn import build_model, load
     from trellis.apps.gromov_wasserstein.model.training import predicted

@@ -3,7 +3,7 @@
 The shared model's weights, which everyone has, and for each of the device's own graphs those that
 are nearest by the released distances: their numbers, whose they are, how far. Of other clients'
 graphs a device learns these distances and how many graphs and clients there are, nothing else. With
-``personal = "device"`` it makes a model of its own as well (`model.home`).
+``privacy = "sound"`` it makes a model of its own as well (`model.home`).
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ def run_model(result: RunResult) -> dict[str, Any] | None:
     """Return what a run has learned: the shared network."""
     features = sum(str(name).startswith("feature ") for name in result.variables)
     classes, config = int(result.arrays.get("classes", 0)), result.config
-    untrained = {"auto": config["privacy"] == "sound", "untrained": True}
-    if not features or not classes or untrained.get(str(config["method"])):
+    if not features or not classes or config["method"] == "untrained":
         return None
     return {
         "kind": "gnn",

@@ -69,9 +69,9 @@ def cost_of(config: GromovWassersteinConfig, h: int, nodes: int) -> Cost:
         Where the settings have no encoder for such a graph.
     """
     code = code_of(config, h, nodes)
-    twice = config.privacy == "sound" and config.estimator == "double"
+    twice = config.estimator == "double"
     code = half_of(config, code) if twice else code
-    rows = 1 if config.privacy == "paper" else nodes
+    rows = 1 if config.encoder == "printed" else nodes
     return Cost(nodes, nodes * h, 2 if twice else 1, rows, code.m, code.bit_budget)
 
 
@@ -84,7 +84,7 @@ def privacy(result: RunResult, outcome: Outcome | None) -> Section:
             PRIVACY, [Paragraph(f"Not known; the settings are not this study's: {error}")]
         )
     blocks: list[Block] = []
-    if config.privacy == "none":
+    if config.encoder == "none":
         told = statement(config)
         blocks.append(Notice(f"{told['claim']} Not covered: {told['not_covered']}"))
     else:
@@ -93,7 +93,7 @@ def privacy(result: RunResult, outcome: Outcome | None) -> Section:
             text = "This run was a simulation: bits came from the seed and protect nobody."
             blocks.append(Notice(text))
     blocks.append(_who_learns_what(config))
-    if config.privacy != "none" and not result.ledger:
+    if config.encoder != "none" and not result.ledger:
         blocks.append(Notice("The run has no ledger: what was spent is not known."))
         blocks.append(Facts({term: statement(config)[key] for key, term in _TERMS.items()}))
     return Section(PRIVACY, blocks)
@@ -106,7 +106,7 @@ def _budget(
     epsilon = number(config.bits_epsilon)
     largest = None if outcome is None else int(outcome.sizes.max())
     facts: dict[str, object] = {}
-    if config.privacy == "paper":
+    if config.encoder == "printed":
         facts["Of a graph"] = f"{epsilon} is claimed; as printed it spends a fraction 1/n of that"
         facts["Of a node"] = "no budget of its own: m bits of a whole graph are sent"
     elif config.budget_per == "graph":
@@ -165,7 +165,7 @@ def _bits(
         [
             cost.nodes,
             cost.epsilon,
-            None if config.privacy == "paper" else _times(cost),
+            None if config.encoder == "printed" else _times(cost),
             cost.bits,
             cost.entries,
             cost.bit_budget,
@@ -199,8 +199,8 @@ def _row_length(config: GromovWassersteinConfig, result: RunResult) -> int | Non
 
 def _who_learns_what(config: GromovWassersteinConfig) -> Table:
     """Return what leaves a client, who sees it, and whether epsilon covers it."""
-    embeddings = "as they are" if config.privacy == "none" else "encoded"
-    covered = "no" if config.privacy == "none" else "yes"
+    embeddings = "as they are" if config.encoder == "none" else "encoded"
+    covered = "no" if config.encoder == "none" else "yes"
     training = _updates(config)
     derived = "yes, but for the labels and sizes that go into it" if covered == "yes" else "no"
     labels = "the server, in the clear" if config.share_labels else "nobody: they are not sent"
@@ -229,7 +229,7 @@ def _updates(config: GromovWassersteinConfig) -> list[list[object]]:
             ["the model that comes of them", everyone, "yes"],
         ]
     updates = (
-        "the server, their sum only (secure aggregation is on)"
+        "the server, their mean only (secure aggregation is on)"
         if config.secure_aggregation
         else "the server, every client's (secure aggregation is off)"
     )

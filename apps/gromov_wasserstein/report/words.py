@@ -18,7 +18,6 @@ def _labels() -> dict[str, str]:
         "graphs": "graphs",
         "loss": "training loss",
         "released-graphs": "graphs whose embeddings were released",
-        "release-bytes-up": "bytes of the embeddings",
         "majority": "share of the commonest class",
         "spectral-ari": "spectral clusters, adjusted Rand index",
         "spectral-purity": "spectral clusters, purity",

@@ -37,7 +37,8 @@ def screened_table(config: JointPrecisionConfig, table: Table, cut: float) -> Re
     """
     pairs, values = _entries(config, table, cut)
     smallest = 1.0 - float(np.max(np.abs(values), initial=0.0))
-    return entries_reply(pairs, values, len(table.columns), smallest, config.wire)
+    size = len(table.values)
+    return entries_reply(pairs, values, len(table.columns), smallest, size, config.wire)
 
 
 def table_blocks(
@@ -88,7 +89,7 @@ def solve_alone_streamed(
 ) -> dict[str, NDArray[np.generic]]:
     """Solve one client's graphical lasso at every lambda1, as arrays: on blocks, with their labels.
 
-    As `solver.solve_alone`, for variables too many for a matrix.
+    As `solver.glasso_alone`, for variables too many for a matrix.
     """
     rule, one = PENALTIES["group"], np.ones(1)
     least = float(np.min(lambdas))

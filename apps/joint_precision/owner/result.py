@@ -1,6 +1,6 @@
 """What a device of joint-precision is left with, and how it scores on its own held-out samples.
 
-Made at home (``personal = "device"``): its own graph, from its raw samples and the consensus. Made
+Made on the device: its own graph, from its raw samples and, if there is one, the consensus. Made
 by the server: its own precision matrix and its sparse form as they ended, and with methods that
 learn jointly the pairs that are edges for every client. Of another client's matrix a device learns
 no more than these pairs.

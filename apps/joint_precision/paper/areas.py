@@ -38,8 +38,8 @@ def method_settings(method: str, path: int, tolerance: float, **changes: Any) ->
         pooled = {"method": "pooled", "penalty": penalty, "correlation": "pearson"}
         return method_settings(penalty, path, tolerance) | pooled | changes
     last = 0.005
-    ratio = 0.3 if method == "fused" else 1.0
-    common = {"path": path, "tolerance": tolerance, "lambda1": last, "lambda2": ratio * last}
+    joint = {"group": {"lambda2": last}, "fused": {"lambda2": 0.3 * last}}.get(method, {})
+    common = {"path": path, "tolerance": tolerance, "lambda1": last, **joint}
     return {**common, "blocks": 6, "method": method, **changes}
 
 

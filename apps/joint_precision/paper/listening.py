@@ -65,14 +65,16 @@ class ListeningClientApp(StudyClientApp):
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer one message, and keep it if it is a step."""
-        order: Mapping[str, Any] = message.content.config_records.get("order", {})
-        if order.get("task") == "step":
-            self._note_between(int(order["round"]))
+        config: Mapping[str, Any] = message.content.config_records.get("config", {})
+        step = message.metadata.message_type == "train"
+        if step:
+            self._note_between(int(config["server-round"]))
         before = time.process_time()
         reply = super().__call__(message, context)
         cpu = time.process_time() - before
-        if order.get("task") == "step" and reply.has_content():
-            number, spent = int(order["round"]), reply.content.metric_records["metrics"]["seconds"]
+        if step and reply.has_content():
+            number = int(config["server-round"])
+            spent = reply.content.metric_records["metrics"]["seconds"]
             self.seconds[number] = self.seconds.get(number, 0.0) + float(spent)  # type: ignore[arg-type]
             self.slowest[number] = max(self.slowest.get(number, 0.0), cpu)
             partition = int(context.node_config["partition-id"])

@@ -1,7 +1,7 @@
-"""What privacy costs when noise goes into one sum, and graphs stay at home.
+"""What privacy costs when noise goes into one sum, and graphs stay on the devices.
 
-``private``     areas under the ROC curve at epsilon = 1 beside learning alone, the same exchange
-                without noise, and noise on each client (``release = each``)
+``private``     areas under the ROC curve at epsilon = 1, compared with local-only learning, the
+                same exchange without noise, and local DP: noise on every client's tau
 ``break-even``  the same over the number of clients, for three epsilons: from where on the private
                 federation beats learning alone
 
@@ -36,7 +36,6 @@ from ..kendall import kendall
 from ..private.consensus import consensus_path
 from ..private.federation import private_consensus, summed
 from ..private.own import ALONE, Own, own_precision
-from ..release import sensitivity
 from ..solver import solve_path
 from .areas import band, deviation, standing
 
@@ -228,8 +227,12 @@ class _Federation:
         ]
 
     def each(self, epsilon: float) -> float:
-        """Return the area of ``release = each``: every client's tau noised by itself."""
-        sigma = gaussian_sigma(epsilon, DELTA, sensitivity(self.p, self.samples))
+        """Return the area under local DP: every client's tau is noised by itself.
+
+        Replacing one of n samples moves n - 1 of n (n - 1) / 2 pairs by p at most each, and so the
+        upper triangle of tau by 2 p / n in l2.
+        """
+        sigma = gaussian_sigma(epsilon, DELTA, 2.0 * self.p / self.samples)
         matrices = []
         for k in self.scored:
             rng = generator(self.seed, "each noise", k)

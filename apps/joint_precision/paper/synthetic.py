@@ -1,4 +1,4 @@
-"""Areas under the ROC curve on synthetic networks: the table of all, and what noise costs."""
+"""Areas under the ROC curve on synthetic networks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ import numpy as np
 from trellis.apps.experiments.finding import Finding
 from trellis.apps.experiments.making import Making
 from trellis.apps.experiments.sweep import Job, Outcome, by_row
-from trellis.apps.pages.plots import curves
 
-from ..config import JointPrecisionConfig
-from ..release import forecast
-from .areas import KEPT, STUDY, Array, along, areas, band, deviation, draw_rocs, rocs, standing
+from .areas import KEPT, STUDY, along, areas, deviation, draw_rocs, rocs, standing
 
 Rows = list[dict[str, Any]]
 METHODS = ("group", "fused", "glasso")
@@ -115,63 +112,3 @@ def _joint_or_alone(
         return Finding("joint-beats-alone", found, "reproduced", seeds=seeds)
     why = f"in {len(clear) - ahead} settings the gain is within two standard errors, or a loss"
     return Finding("joint-beats-alone", found, "partly" if ahead else "refuted", why, seeds)
-
-
-def table_privacy(making: Making) -> list[Finding]:
-    """Write the areas with and without noise on each client's tau, and the forecast before."""
-    expected = {(int(n), float(e)): (plain, noisy) for n, e, plain, noisy in making["expected"]}
-    jobs = [
-        Job(STUDY, _private(making, n, epsilon if noisy else None), seed, (n, epsilon, noisy))
-        for n, epsilon in expected
-        for noisy in (False, True)
-        for seed in making.seeds
-    ]
-    outcomes = by_row(making.sweep(jobs))
-    rows: Rows = []
-    lines: dict[str, list[Array]] = {"without noise": [], "with noise": []}
-    for (n, epsilon), wanted in expected.items():
-        row: dict[str, Any] = {"samples": n, "epsilon": epsilon}
-        for noisy, name in enumerate(lines):
-            found = areas(outcomes[(n, epsilon, bool(noisy))])
-            lines[name].append(found)
-            row |= {name: found.mean(), f"{name}, spread": deviation(found)}
-            row[f"{name}, expected"] = wanted[noisy]
-        config = JointPrecisionConfig.from_settings(_private(making, n, epsilon))
-        row["forecast"] = forecast(config, 54, [n])
-        rows.append(row)
-    making.table(rows)
-    names = ("samples", "epsilon", *(k for k in rows[0] if k.startswith("with")))
-    shown = [{k: row[k] for k in names if "spread" not in k} for row in rows]
-    title = "Area under the ROC curve with sound privacy, p = 54, group, Kendall"
-    making.table(shown, "means", show=title)
-    for row in rows:
-        making.console.print(row["forecast"], soft_wrap=True)
-    sizes = [row["samples"] for row in rows]
-    plot = curves(
-        sizes,
-        {name: [found.mean() for found in line] for name, line in lines.items()},
-        x_label="samples per client (epsilon 10, 5 and 1)",
-        y_label="area under the ROC curve",
-        log_x=True,
-        bands={name: band(np.array(line).T) for name, line in lines.items()},
-        points={f"expected {k}": (sizes, [row[f"{k}, expected"] for row in rows]) for k in lines},
-    )
-    making.plot(plot)
-    lost = [float(a.mean() - b.mean()) for a, b in zip(*lines.values(), strict=True)]
-    words = "; ".join(
-        f"n = {row['samples']}, epsilon = {row['epsilon']:g}: {row['without noise']:.2f} to "
-        f"{row['with noise']:.2f} (expected {row['with noise, expected']:g})"
-        for row in rows
-    )
-    off = max(abs(row["with noise"] - row["with noise, expected"]) for row in rows)
-    seeds = len(making.seeds)
-    if off <= making["within"] and min(lost) > 0.0:
-        return [Finding("noise-on-each", words, "reproduced", seeds=seeds)]
-    why = f"an area is {off:.2f} from the expected one, more than {making['within']:g}"
-    return [Finding("noise-on-each", words, "partly" if min(lost) > 0.0 else "refuted", why, seeds)]
-
-
-def _private(making: Making, samples: int, epsilon: float | None) -> dict[str, Any]:
-    """Return the settings of one cell, each tau noised; none where epsilon is None."""
-    private = {} if epsilon is None else {"privacy": "sound", "release": "each", "epsilon": epsilon}
-    return along(making, "group", samples=str(samples)) | private

@@ -36,6 +36,7 @@ from trellis.privacy.numerics import rankdata
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
+FRACTION_BITS = 24  # of the fixed-point numbers that are summed
 CUT = 0.26
 BESIDE = 0.05
 MOST_PARTNERS = 400

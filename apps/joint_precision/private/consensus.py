@@ -12,11 +12,14 @@ mixture, and how far to trust it is each device's own choice, see `own`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trellis.strategies.core.enrolment import StudyError
 
 from ..correlation import correlation_from_tau, to_positive_semidefinite
 from ..solver import solve_path
@@ -89,6 +92,50 @@ def consensus(
         found.gap,
         smallest,
     )
+
+
+def estimate(
+    total: Mapping[str, Vector],
+    declared: int,
+    noise: float,
+    *,
+    variables: int,
+    points: Vector,
+    tolerance: float,
+) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
+    """Return the public arrays of a run and its metrics, from the sum and its noise.
+
+    Parameters
+    ----------
+    total : ``concordance`` and ``weight``
+    declared : how many samples clients say are in it
+    points : (L,) penalties at which the consensus has curves; none of one point
+    tolerance : of the graphs along them
+
+    Raises
+    ------
+    StudyError
+        If there are no samples to learn from.
+    """
+    if declared < 2:
+        raise StudyError("the clients have no samples to learn from")
+    weight = float(total["weight"][0])
+    samples = samples_in(weight, declared, variables, noise)
+    found = consensus(total["concordance"], weight, samples, variables, noise)
+    arrays: dict[str, NDArray[Any]] = {
+        "consensus": found.sparse,
+        "precision": found.precision,
+        "correlation": found.correlation,
+        "tau": found.tau,
+        "samples": np.array([declared, samples]),
+        "numbers": np.array([found.noise, found.weight, found.penalty, found.gap, found.smallest]),
+    }
+    upper = np.triu_indices(variables, 1)
+    if points.size > 1:
+        path = consensus_path(found, points.tolist(), max(tolerance, 1e-4))
+        arrays["path_support"] = np.packbits(path[:, *upper] != 0.0, axis=-1)
+    edges = float(np.count_nonzero(found.sparse[upper]))
+    return arrays, {"gap": found.gap, "edges": edges, "noise-of-tau": found.noise}
 
 
 def samples_in(weight: float, declared: int, variables: int, noise: float) -> int:

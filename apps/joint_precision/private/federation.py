@@ -1,4 +1,4 @@
-"""The whole of ``release = sum`` without messages: for tables over many seeds and sizes.
+"""The private consensus without messages: for tables over many seeds and sizes.
 
 The same functions as in a run, on the clients' samples in one process; the noise of the sum is
 drawn at once (`trellis.privacy.mechanisms.shares.simulated_sum_noise`).
@@ -16,9 +16,8 @@ from trellis.privacy.accounting.sampled import ratio_for
 from trellis.privacy.mechanisms.shares import plan_share, simulated_sum_noise
 from trellis.privacy.secagg.graph import expected_noisers
 
-from .concordance import sensitivity, summands
+from .concordance import FRACTION_BITS, sensitivity, summands
 from .consensus import Consensus, consensus
-from .server import FRACTION_BITS
 
 Matrix = NDArray[np.float64]
 

@@ -9,12 +9,17 @@ joint-precision break-even``).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 from trellis.privacy.accounting.sampled import ratio_for
 from trellis.privacy.secagg.graph import expected_noisers
 
-from .concordance import sensitivity
+from ..config import JointPrecisionConfig
+from .concordance import learning_count, sensitivity
 from .consensus import sampling_error
+from .score import learning_part
 
 # Error of the consensus over that of a client alone, at most; and what to expect.
 RATIOS = ((0.5, "good"), (1.5, "some"))
@@ -93,3 +98,47 @@ def clients_for(
             return clients
         clients = math.ceil(clients * 1.05)
     return clients
+
+
+_EXPECT = {
+    "good": "expect a consensus that is more exact than any client alone, and better graphs of "
+    "their own on the devices",
+    "some": "expect the strong edges of the consensus, and some help for the devices' own graphs",
+    "none": "the consensus will mostly show noise, and devices will find that and do without: "
+    "their own graphs will be what each can learn alone",
+}
+
+
+def forecast(config: JointPrecisionConfig, variables: int, counts: Sequence[int]) -> str:
+    """Return what one noisy sum will give, and which epsilon would be worth it."""
+    shares = {"dropout": config.dropout, "colluding": config.colluding}
+    learned = [learning_count(count, config.held_out) for count in counts]
+    clients, samples, own = len(counts), sum(learned), int(np.median(learned))
+    noise = noise_of_tau(
+        clients,
+        samples,
+        variables,
+        epsilon=config.epsilon,
+        delta=config.delta,
+        part=learning_part(config.held_out),
+        **shares,
+    )
+    ratio = error_ratio(noise, samples, own)
+    wanted = {
+        word: epsilon_for(most, clients, samples, variables, own, config.delta, **shares)
+        for most, word in RATIOS
+    }
+    many = clients_for(
+        RATIOS[0][0], variables, own, epsilon=config.epsilon, delta=config.delta, **shares
+    )
+    worth = {k: f"{v:.2g}" if math.isfinite(v) else "" for k, v in wanted.items()}
+    which = f"For these clients epsilon from {worth['some']} gives some help"
+    which += f" and from {worth['good']} much" if worth["good"] else ""
+    return (
+        f"Forecast: {clients} clients with {samples:,} samples of {variables} "
+        f"variables at epsilon = {config.epsilon:g}: every tau of the consensus has an error of "
+        f"{math.hypot(noise, sampling_error(samples)):.2g}, {noise:.2g} of it noise; that of a "
+        f"client alone is {sampling_error(own):.2g}. So {_EXPECT[verdict(ratio)]}. {which}; "
+        f"much help at epsilon = {config.epsilon:g} takes about {many:,} clients of {own:,} "
+        "samples."
+    )

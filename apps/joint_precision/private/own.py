@@ -83,6 +83,7 @@ def own_precision(
     lambdas: Sequence[float],
     *,
     trusts: Sequence[tuple[float, float]] | None = None,
+    trust: tuple[float, float, float] | None = None,
     gamma: float = 0.0,
     rho: float = 1.0,
     tolerance: float = 1e-6,
@@ -96,14 +97,14 @@ def own_precision(
     consensus : (p, p) precision matrix, positive definite
     lambdas : (L,) falling
     trusts : the (a, c) to try; `trusts_of` names them by method
+    trust : what `trust_in` returned, if it is known
     gamma : of the extended BIC
     """
     count = len(values)
     reference = reference_correlation(consensus)
     strength = np.abs(partial_correlations(consensus))
-    blend, scale, gain = choose_trust(
-        values, reference, strength, trusts if trusts is not None else trusts_of("group")
-    )
+    tried = trusts_of("group") if trusts is None else trusts
+    blend, scale, gain = trust or choose_trust(values, reference, strength, tried)
     own, smallest = to_positive_semidefinite(raw_correlation(values))
     mixed = (1.0 - blend) * own + blend * reference
     path = solve_weighted_path(
@@ -135,9 +136,20 @@ def own_precision(
 
 
 def trusts_of(method: str) -> list[tuple[float, float]]:
-    """Return the (a, c) that a method tries: ``fused`` the values only, ``group`` the graph too."""
-    scales = SCALES if method == "group" else SCALES[:1]
-    return list(itertools.product(BLENDS, scales))
+    """Return the (a, c) that a method tries: ``fused`` the values only, ``group`` the graph too.
+
+    A method without a consensus tries none.
+    """
+    scales = {"group": SCALES, "fused": SCALES[:1]}.get(method)
+    return [ALONE] if scales is None else list(itertools.product(BLENDS, scales))
+
+
+def trust_in(
+    values: Matrix, consensus: Matrix, trusts: Sequence[tuple[float, float]]
+) -> tuple[float, float, float]:
+    """Return a and c for a consensus (p, p), and what they gain: see `choose_trust`."""
+    strength = np.abs(partial_correlations(consensus))
+    return choose_trust(values, reference_correlation(consensus), strength, trusts)
 
 
 def choose_trust(

@@ -1,4 +1,4 @@
-"""The consensus of ``release = sum``: what it is, what noise left of it, who uses it.
+"""The consensus of the private methods: what it is, what noise left of it, who uses it.
 
 Reads ``consensus`` (p, p), ``consensus_partial``, ``trust`` (K, 3: a, c, gain) where clients' own
 graphs were gathered, and the headline's ``consensus-*``, ``noise-of-tau`` and ``held-out-*``.
@@ -35,8 +35,7 @@ def consensus(graphs: Graphs) -> Section:
     if np.any(gathered):
         blocks.append(Notice(GATHERED))
     else:
-        at_home = any("kept it" in note for note in graphs.result.notes)
-        blocks.append(Notice(KEPT if at_home else SAME))
+        blocks.append(Notice(SAME if graphs.method == "pooled" else KEPT))
     matrix = arrays["consensus_partial"] * (1.0 - np.eye(graphs.p))
     if np.any(matrix):
         caption = "Wider means a stronger partial correlation."
@@ -67,13 +66,17 @@ def _numbers(graphs: Graphs) -> str:
 
 def _score(graphs: Graphs) -> str:
     headline = graphs.result.headline
-    return (
+    text = (
         f"Held-out score, itself a noisy sum: the consensus predicts "
         f"{number(headline['held-out-accuracy'])} of the signs in samples that were held out "
-        f"(noise {number(headline['held-out-noise'])}; 0.5 is guessing), and a share of "
-        f"{number(headline['helped'])} of the clients use it (noise "
-        f"{number(headline['helped-noise'])})."
+        f"(noise {number(headline['held-out-noise'])}; 0.5 is guessing)"
     )
+    if "helped" in headline:
+        text += (
+            f", and a share of {number(headline['helped'])} of the clients use it (noise "
+            f"{number(headline['helped-noise'])})"
+        )
+    return f"{text}."
 
 
 def _trust(graphs: Graphs) -> Table:

@@ -62,7 +62,7 @@ def export_graphs(result: RunResult, folder: Path) -> list[Path]:
 def kept_at_home(result: RunResult) -> bool:
     """Return whether clients kept their graphs; what the run has for each is the consensus."""
     gathered = result.arrays.get("gathered", np.zeros(0, dtype=bool))
-    return "consensus" in result.arrays and not np.any(gathered)
+    return "gathered" in result.arrays and not np.any(gathered)
 
 
 def write_graphs(result: RunResult, folder: Path, clients: Sequence[int]) -> list[Path]:

@@ -15,7 +15,7 @@ from trellis.apps.pages.clients.chosen import ALL_DRAWN, shown, table_of
 from trellis.apps.pages.report import Block, FigureBlock, Notice, Paragraph, Section, Table, number
 from trellis.apps.pages.wording import DASH
 
-from ..config import JOINT_METHODS
+from ..config import ALONE_METHODS, JOINT_METHODS
 from . import packed
 from .clients import agreement, comparison
 from .consensus import consensus
@@ -26,7 +26,10 @@ from .path import path
 __all__ = ["export_graphs", "sections"]
 
 STRONGEST = 20
-_ALONE = ("glasso", "clime")
+_KEPT = (
+    "Every device learned a graph from its own samples and keeps it: none of them is in this "
+    "report. Their owners find them in their state folder, under results."
+)
 _EDGE = "An edge is an entry of the sparse matrix Psi that is not zero; no threshold is applied."
 _METHODS = {
     "group": (
@@ -44,6 +47,10 @@ _METHODS = {
     "clime": (
         "Each client learned its sparse precision matrix alone, by constrained l1 minimisation "
         "(method clime): lambda2 is not used."
+    ),
+    "one-shot": (
+        "Every client sent its correlation matrix once, and the server learned all matrices "
+        "together (method one-shot)."
     ),
     "pooled": (
         "All data lay in one place (method pooled): a reference that a real federation could not "
@@ -70,6 +77,8 @@ def sections(result: RunResult) -> list[Section]:
     if "packed_sparse" in result.arrays:
         return packed.sections(result)
     if "sparse" not in result.arrays:
+        if "gathered" in result.arrays:
+            return [Section("What was learned", [Paragraph(_KEPT)])]
         text = "The run ended before a precision matrix was learned."
         return [Section("What was learned", [Paragraph(text)])]
     graphs = graphs_of(result)
@@ -82,8 +91,8 @@ def sections(result: RunResult) -> list[Section]:
         found.append(path(graphs))
     if "smallest_eigenvalue" in graphs.arrays:
         found.append(_correlations(graphs))
-    # Only the joint methods are screened by the server.
-    if "blocks" in graphs.arrays and graphs.method in JOINT_METHODS:
+    # Only the methods whose server screens have blocks.
+    if "blocks" in graphs.arrays and graphs.method in (*JOINT_METHODS, "one-shot"):
         found.append(_blocks(graphs))
     return found
 
@@ -109,7 +118,7 @@ def _lost(graphs: Graphs) -> list[Block]:
     last = int(np.max(answered, initial=0))
     # Where a round asks a few clients only, or all are asked once, the last one means nothing.
     sampled = 0 < int(graphs.result.config.get("sample") or 0) < len(graphs.names)
-    sampled |= graphs.method in (*_ALONE, "pooled")
+    sampled |= graphs.method in (*ALONE_METHODS, "pooled", "one-shot")
     lost = [
         f"{name} never answered" if not turn else f"{name} last answered in round {int(turn)}"
         for name, turn in zip(graphs.names, answered, strict=False)
@@ -143,7 +152,7 @@ def _summary(graphs: Graphs) -> str:
         text += "No client has an edge: a smaller lambda1 lets edges through. "
     elif possible and own.min() == possible:
         text += "Every pair is an edge: a larger lambda1 leaves the strong ones. "
-    alone = graphs.method in _ALONE or "consensus" in graphs.arrays
+    alone = graphs.method in ALONE_METHODS or "consensus" in graphs.arrays
     names = ("lambda1",) if alone else ("lambda1", "lambda2")
     values = [(name, headline.get(name, config.get(name))) for name in names]
     text += ", ".join(f"{name} = {number(value)}" for name, value in values) + ". "

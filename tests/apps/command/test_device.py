@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from flwr.app import Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 
 from trellis import apps
 from trellis.apps.command import main
+from trellis.apps.common.runner import make_run_config
 from trellis.apps.common.settings import config_class
 from trellis.sim.grid import LocalGrid
 
@@ -30,6 +31,17 @@ def enrol(node, **settings):
         return str(grid.run.run_id)
 
 
+def whole_run(node, folder, **settings):
+    """Make a run of five devices, of which this is one; return its id."""
+    run_config = make_run_config("joint-precision", {"clients": 5, **settings})
+    nodes = [node, *({**node, "state-path": str(folder / f"other-{k}")} for k in range(4))]
+    nodes = [{**each, "name": f"device-{k}"} for k, each in enumerate(nodes)]
+    grid = LocalGrid(apps.client_app, nodes, run_config)
+    with grid:
+        apps.server_app(grid, Context(grid.run.run_id, 1, {}, RecordDict(), run_config))
+        return str(grid.run.run_id)
+
+
 def says(capsys, *arguments, code=0):
     capsys.readouterr()
     assert main(["device", *map(str, arguments)]) == code
@@ -37,7 +49,7 @@ def says(capsys, *arguments, code=0):
 
 
 def test_an_owner_reads_the_policy_the_ledger_and_the_log(node, tmp_path, capsys):
-    good = enrol(node, privacy="sound", release="each", epsilon=0.5)
+    good = whole_run(node, tmp_path, privacy="sound", epsilon=0.5)
     bad = enrol(node, privacy="none")
     state = tmp_path / "state"
     for path in (node["policy"], state):

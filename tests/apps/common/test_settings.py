@@ -109,7 +109,11 @@ def test_a_bad_setting_is_named_with_what_is_allowed(settings, message):
             "with privacy='sound': epsilon is of the mean of the clients' own steps",
         ),
         ("joint-precision", {"robust": "median"}, "meet in a penalty, not in a mean"),
-        ("joint-precision", {"norm-bound": 1, "method": "glasso"}, "method='glasso' has no rounds"),
+        (
+            "joint-precision",
+            {"norm-bound": 1, "method": "glasso"},
+            "norm-bound has no effect with method='glasso'",
+        ),
         ("cluster-admm", {"robust": "trimmed", "mixing": "exact"}, "solves for a sum"),
         ("cluster-admm", {"norm-bound": 1, "method": "local"}, "clients learn alone"),
     ],

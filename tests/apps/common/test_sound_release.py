@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from trellis.apps.joint_precision.release import sensitivity as tau_sensitivity
 
 from trellis.apps.common.node import Node
 from trellis.apps.common.release import Release, noise_of
 from trellis.apps.common.tables import DataError, Table, read_table, read_tolerantly
 from trellis.apps.consensus_graph.problem import sensitivity, statistic
 from trellis.apps.joint_precision.kendall import kendall
-from trellis.apps.joint_precision.release import sensitivity as tau_sensitivity
 from trellis.privacy.accounting.budget import Policy, PrivacyRefused
 
 DEVICE = Node("a", -1, Path("/a.npz"), Path("/state"), False)

@@ -42,9 +42,11 @@ def config(**settings):
 
 
 def test_nothing_is_trained_under_sound_privacy_unless_it_is_asked_for():
-    assert config().way == "untrained"
+    assert config().method == "untrained"
     assert not config().sums
-    assert config(privacy="none").way == config(privacy="paper").way == "fedavg"
+    assert config(privacy="none").method == config(privacy="paper").method == "fedavg"
+    assert config().must_release
+    assert config(method="fedavg").must_release
     assert config(method="fedavg").sums
     assert not config(method="fedavg").clear_updates
     assert not config().clear_updates
@@ -68,19 +70,24 @@ def test_the_parts_of_epsilon_are_all_of_it(held_out, share):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "fedavg", "release": "each"}, "training is covered only with noise"),
+        ({"method": "fedprox"}, "'sound' has method=untrained or fedavg"),
+        ({"release": "each"}, "release: unknown setting"),
+        ({"personal": "server"}, "personal: unknown setting"),
         ({"method": "fedavg", "clients": 2}, "needs three at least"),
-        ({"method": "fedavg", "sample": 3}, "sample=3"),
-        ({"method": "fedavg", "norm_bound": 1.0}, "gradient-bound"),
-        ({"method": "fedavg", "release_every": 2}, "release-every=2"),
-        ({"release_every": 2}, "release-every=2"),
-        ({"release": "sum"}, "no updates to add up"),
+        ({"method": "fedavg", "sample": 3}, "sample has no effect with method='fedavg'"),
+        ({"method": "fedavg", "norm_bound": 1.0}, "norm-bound has no effect"),
+        ({"method": "fedavg", "release_every": 2}, "release-every has no effect"),
+        ({"release_every": 2}, "release-every has no effect"),
         ({"held_out": 0.2}, "no model to score"),
-        ({"norm_bound": 1.0}, "nothing is trained"),
+        ({"norm_bound": 1.0}, "norm-bound has no effect with method='untrained'"),
         ({"training_share": 0.9}, "training-share=0.9"),
         ({"gradient_bound": 0.0}, "gradient-bound=0.0"),
-        ({"method": "fedavg", "robust": "median"}, "secure aggregation"),
-        ({"privacy": "none", "release": "sum"}, "release='sum'"),
+        ({"method": "fedavg", "robust": "median"}, "robust has no effect"),
+        ({"method": "fedavg", "local_epochs": 5}, "local-epochs has no effect"),
+        ({"gradient_bound": 2.0}, "it has with method=fedavg"),
+        ({"privacy": "none", "secure_aggregation": True, "clients": 2}, "at least three clients"),
+        ({"privacy": "none", "secure_aggregation": True, "robust": "median"}, "sums only"),
+        ({"privacy": "none", "epsilon": 3.0}, "epsilon has no effect"),
     ],
 )
 def test_settings_that_cannot_be_covered_are_refused(settings, message):

@@ -107,7 +107,7 @@ def test_simplex_distances_need_two_bits_and_say_what_to_do():
         ({"epsilon": 0.0}, "epsilon=0.0: must be > 0"),
         ({"epsilon": -1.0}, "epsilon=-1.0: must be > 0"),
         ({"task": "graph", "width": 4, "bits": 5}, "bits=5: a row has width=4"),
-        ({"privacy": "none", "estimator": "double"}, "rows are not encoded"),
+        ({"privacy": "none", "estimator": "double"}, "estimator has no effect"),
         ({"privacy": "paper", "estimator": "simplex"}, "too few entries"),
         ({"estimator": "double", "distance": "cosine"}, "set distance='euclidean'"),
         ({"estimator": "simplex", "bits": 1}, "needs two coordinates"),
@@ -185,6 +185,7 @@ def test_what_is_not_covered_is_said():
     assert any("a graph of n nodes spends n times" in note for note in told)
     assert any("Nothing is trained" in note for note in told)
     assert any("every client's updates" in n for n in warnings(settings(privacy="paper")))
-    assert warnings(settings(epsilon=1.0, method="untrained")) == []
+    assert len(warnings(settings(epsilon=1.0))) == 1
+    assert warnings(settings(epsilon=1.0, method="fedavg")) == []
     assert any("protects nobody in practice" in note for note in warnings(settings(epsilon=30.0)))
     assert math.isfinite(spent(settings(), [1]))

@@ -63,11 +63,12 @@ def test_one_bad_file_among_good_ones(tmp_path, capsys, text, message):
 
 def test_a_duplicated_column_is_no_reason_to_refuse_under_privacy(tmp_path, capsys):
     # One sample decides whether two columns are alike, so a refusal would tell of that sample.
-    (tmp_path / "zed.csv").write_text("a,b,c\n1,1,3\n2,2,0\n0,0,1\n4,4,2\n")
+    for name in ("one", "two", "zed"):
+        (tmp_path / f"{name}.csv").write_text("a,b,c\n1,1,3\n2,2,0\n0,0,1\n4,4,2\n")
     out = ["--out", str(tmp_path / "out")]
     assert main(["run", "joint-precision", "--data", str(tmp_path), *out]) == 1
     assert "zed.csv: columns 'a' and 'b'" in capsys.readouterr().out
-    sound = ["--set", "privacy=sound", "--set", "clients=1"]
+    sound = ["--set", "privacy=sound"]
     assert main(["run", "joint-precision", "--data", str(tmp_path), *sound, *out]) == 0
 
 
@@ -130,11 +131,11 @@ def test_fewer_files_than_clients(tmp_path, capsys):
         ("sample=9", "sample=9: more than clients=3"),
         ("lambda3=1", "did you mean 'lambda2'?"),
         ("rho", "write KEY=VALUE"),
-        ("method=best", "use one of group, fused, glasso, clime, pooled"),
+        ("method=best", "use one of group, fused, glasso, clime, pooled, one-shot"),
         ("penalty=ridge", "penalty='ridge': use one of group, fused"),
         ("correlation=cosine", "use one of kendall, spearman, pearson"),
         ("indefinite=ignore", "use one of project, refuse"),
-        ("noise=laplace", "use one of auto, gaussian, discrete"),
+        ("acceleration=off", "unknown setting of joint-precision"),
         ("wire=float16", "use one of float64, float32"),
         ("choose=aic", "use one of ebic, stability"),
         ("choose=stability", "needs path and subsamples"),
@@ -161,17 +162,16 @@ def test_a_bad_setting(capsys, assignment, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"correlation": "pearson"}, r"correlation='pearson'.*needs correlation='kendall'"),
-        ({"correlation": "spearman"}, r"correlation='spearman'.*needs correlation='kendall'"),
-        (
-            {"method": "pooled", "release": "each"},
-            "method='pooled' with release='each' sends the raw data; it cannot be private",
-        ),
-        (
-            {"method": "pooled", "clients": 2},
-            "cannot be private. release='sum': clients=2: a secure sum needs three",
-        ),
-        ({"path": 3, "subsamples": 2}, r"subsamples=2: every subsample is one more release"),
+        ({"correlation": "pearson"}, "correlation has no effect with method='group' and privacy='"),
+        ({"method": "pooled", "clients": 2}, "clients=2: a secure sum needs three"),
+        ({"path": 3, "subsamples": 2}, "subsamples has no effect with method='group' and privacy"),
+        ({"norm-bound": 1.0}, "norm-bound has no effect with method='group'"),
+        ({"sample": 2}, "sample has no effect"),
+        ({"indefinite": "refuse"}, "indefinite has no effect"),
+        ({"wire": "float32"}, "wire has no effect"),
+        ({"lambda1": 0.0}, r"lambda1=0\.0: devices' own graphs need"),
+        ({"method": "clime"}, "privacy='sound' with method='clime'"),
+        ({"method": "one-shot"}, "privacy='sound' with method='one-shot'"),
     ],
 )
 def test_what_cannot_be_private_is_refused(settings, message):
@@ -183,8 +183,24 @@ def test_what_cannot_be_private_is_refused(settings, message):
 def test_a_path_needs_an_end_above_zero_and_subsamples_a_joint_method():
     with pytest.raises(ConfigError, match=r"lambda1=0\.0: the end of a path must be > 0"):
         JointPrecisionConfig(path=5, lambda1=0.0)
-    with pytest.raises(ConfigError, match="subsamples=2: needs path > 0 and method group or fused"):
+    with pytest.raises(ConfigError, match="subsamples has no effect with method='glasso'"):
         JointPrecisionConfig(path=5, subsamples=2, method="glasso")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epsilon": 3.0}, r"epsilon has no effect.*it has with privacy=sound"),
+        ({"method": "glasso", "lambda2": 0.1}, r"lambda2 has no effect.*method=group or fused"),
+        ({"method": "clime", "rho": 2.0}, "rho has no effect"),
+        ({"method": "one-shot", "norm_bound": 1.0}, "norm-bound has no effect"),
+        ({"penalty": "fused"}, r"penalty has no effect.*method=pooled or one-shot"),
+        ({"method": "pooled", "privacy": "sound", "penalty": "fused"}, "penalty has no effect"),
+    ],
+)
+def test_a_setting_without_effect_is_refused_by_name(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        JointPrecisionConfig(**settings)
 
 
 # --- problems without a solution -----------------------------------------------------------------
@@ -192,10 +208,11 @@ def test_a_path_needs_an_end_above_zero_and_subsamples_a_joint_method():
 
 @pytest.mark.parametrize(
     ("method", "lambda2"),
-    [("group", 0.0), ("fused", 0.0), ("fused", 0.1), ("glasso", 0.1), ("clime", 0.0)],
+    [("group", 0.0), ("fused", 0.0), ("fused", 0.1), ("glasso", None), ("clime", None)],
 )
 def test_no_sparsity_with_few_samples_is_refused_with_the_reason(capsys, method, lambda2):
-    settings = {**SMALL, "samples": "40,6,40", "lambda1": 0, "lambda2": lambda2, "method": method}
+    settings = {**SMALL, "samples": "40,6,40", "lambda1": 0, "method": method}
+    settings |= {} if lambda2 is None else {"lambda2": lambda2}
     assignments = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     shown = " ".join(fails(capsys, *assignments).split())
     assert "lambda1=0: client client-2 has 6 samples of 6 variables" in shown

@@ -1,4 +1,4 @@
-"""joint-precision on a device that draws its own noise and keeps its own budget."""
+"""joint-precision on a device that has its own files, policy and budget."""
 
 from __future__ import annotations
 
@@ -6,23 +6,12 @@ import numpy as np
 import pytest
 
 from tests.apps.device_logs import reasons
-from tests.apps.joint_precision.overhearing import (
-    SMALL,
-    SOUND,
-    STUDY,
-    ask_client,
-    overheard,
-    released,
-)
+from tests.apps.joint_precision.overhearing import SMALL, STUDY, ask_client, overheard
 from trellis import apps
-from trellis.apps.common.node import Node
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.runner import make_run_config
-from trellis.apps.common.tables import Table
 from trellis.sim.grid import run_local
 from trellis.strategies.core.base import StudyError
-
-EACH = {"privacy": "sound", "release": "each"}
 
 
 @pytest.fixture
@@ -45,38 +34,14 @@ def start(nodes, out, seed=1, **settings) -> RunResult:
     return RunResult.load(out)
 
 
-def test_a_device_draws_its_own_noise_and_the_same_after_a_restart(devices, tmp_path):
-    sound = {**EACH, "epsilon": 2.0}
-    first = start(devices, tmp_path / "1", **sound)
-    # Another run with another seed on the restarted devices: the server's seed has no part in it.
-    again = start(devices, tmp_path / "2", seed=99, **sound)
-    assert first.arrays["sparse"].tobytes() == again.arrays["sparse"].tobytes()
-    devices[1]["state-path"] = str(tmp_path / "elsewhere")
-    other = start(devices, tmp_path / "3", **sound)
-    smallest = [r.arrays["smallest_eigenvalue"] for r in (first, other)]
-    np.testing.assert_array_equal(smallest[0][[0, 2]], smallest[1][[0, 2]])
-    assert smallest[0][1] != smallest[1][1]
-
-
-def test_another_budget_draws_other_noise_and_not_the_same_on_another_scale(monkeypatch, tmp_path):
-    values = np.random.default_rng(0).normal(size=(30, 8))
-    table = Table(values, tuple("abcdefgh"), "test")
-    node = Node("a", 0, tmp_path / "a.csv", tmp_path / "state", False)
-    drawn = [
-        released(monkeypatch, {**SOUND, "epsilon": epsilon}, [1], node, table)[0][0]
-        for epsilon in (2.0, 2.5)
-    ]
-    assert np.std(drawn[0] / drawn[1]) > 0.1
-
-
 def test_a_device_refuses_what_its_budget_does_not_hold_by_name(devices, tmp_path):
     devices[1]["max-epsilon"] = 1.5
-    result = start(devices, tmp_path / "out", **EACH, epsilon=2.0)
-    assert [client["name"] for client in result.clients] == ["a", "c"]
-    assert result.arrays["sparse"].shape == (2, 5, 5)
-    assert any("b: refused by the owner's policy (E4)" in note for note in result.notes)
+    with pytest.raises(StudyError, match="2 of 2 clients are there; a secure sum needs 3"):
+        start(devices, tmp_path / "out", privacy="sound", epsilon=2.0)
+    notes = RunResult.load(tmp_path / "out").notes
+    assert any("b: refused by the owner's policy (E4)" in note for note in notes)
     assert "max-epsilon 1.5" in reasons(tmp_path / "s-b")[0]
-    assert len(start(devices, tmp_path / "2", **EACH, epsilon=1.0).clients) == 3
+    assert len(start(devices, tmp_path / "2", privacy="sound", epsilon=1.0).clients) == 3
 
 
 def test_a_device_that_requires_privacy_refuses_a_run_without(devices, tmp_path):
@@ -91,10 +56,10 @@ def test_no_device_sends_its_raw_data(devices, tmp_path):
     with pytest.raises(StudyError, match=r"a: refused by the owner's policy \(E4\)"):
         start(devices, tmp_path / "out", method="pooled")
     assert "a: method='pooled' asks for the raw data, which never" in reasons(tmp_path / "s-a")[0]
-    # Nor where the server asks for it in the middle of another method.
-    run_config = make_run_config(STUDY, {"clients": 3})
+    # Nor if the server asks without enrolment.
+    run_config = make_run_config(STUDY, {"clients": 3, "method": "pooled"})
     with pytest.raises(PermissionError, match="never leaves a device"):
-        ask_client(run_config, devices[0], {"task": "data"})
+        ask_client(run_config, devices[0])
 
 
 def test_raw_data_is_refused_where_privacy_is_required_whatever_else_is_said(devices):
@@ -108,9 +73,3 @@ def test_raw_data_is_refused_where_privacy_is_required_whatever_else_is_said(dev
 def test_subsamples_on_devices_need_no_partition(devices, tmp_path):
     result = start(devices, tmp_path / "out", path=3, subsamples=2, choose="stability")
     assert result.arrays["path_instability"].shape == (3,)
-
-
-def test_the_server_never_sees_a_fingerprint_of_the_data(devices, tmp_path):
-    result = start(devices, tmp_path / "out", **EACH)
-    names = {e["name"] for entry in result.ledger["clients"] for e in entry["events"]}
-    assert names == {"statistic"}

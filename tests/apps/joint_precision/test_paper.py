@@ -154,16 +154,6 @@ def test_who_is_ahead_is_told_by_the_same_seeds():
     assert areas.standing(ours + np.array([0.05, -0.04, 0.04, -0.05]), ours) == 0
 
 
-def test_private_areas_are_lower_and_stand_beside_the_forecast(tmp_path, console):
-    changes = {"seeds": 2, "path": 12, "tolerance": 1e-2}
-    (found,) = make(STUDY, "table-privacy", tmp_path, console, **changes)
-    (row,) = read(tmp_path / "table-privacy.csv")
-    assert float(row["without noise"]) == pytest.approx(0.84, abs=0.05)
-    assert float(row["with noise"]) == pytest.approx(0.57, abs=0.05)
-    assert "mostly show noise" in row["forecast"]
-    assert found.verdict == "reproduced"
-
-
 def test_figure_5_splits_a_round_into_its_parts(tmp_path, console):
     make(STUDY, "fig5", tmp_path, console)
     rows = read(tmp_path / "fig5-rounds.csv")

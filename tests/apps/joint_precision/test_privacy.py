@@ -13,7 +13,6 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from tests.apps.joint_precision.overhearing import SMALL, STUDY, ask_client, overheard
 from trellis import apps
 from trellis.apps import run
-from trellis.apps.common import release as shared
 from trellis.apps.common.runner import make_run_config
 from trellis.apps.joint_precision.config import JointPrecisionConfig
 from trellis.apps.joint_precision.data import synthetic_table
@@ -31,7 +30,7 @@ from trellis.strategies.joint_precision.messages import read_step_order
 def test_one_message_gives_away_the_correlation_matrix_and_every_count(privacy, which):
     settings = {**SMALL, "screening": False, "privacy": privacy, "margins": "gaussian"}
     heard = overheard(settings)
-    steps = [h for h in heard if h[0] == 1 and "order" in h[1].content]
+    steps = [h for h in heard if h[0] == 1 and h[1].metadata.message_type == "train"]
     _, asked, reply = steps[which]
     # What the server knows: its own message, and the reply.
     order = read_step_order(asked.content, 6)
@@ -53,8 +52,8 @@ def test_one_message_gives_away_the_correlation_matrix_and_every_count(privacy, 
 def test_with_screening_the_entries_of_the_correlation_matrix_travel_as_they_are():
     heard = overheard({**SMALL, "lambda1": 0.1})
     config = JointPrecisionConfig.from_settings(SMALL)
-    _, asked, reply = next(h for h in heard if h[0] == 0 and "order" in h[1].content)
-    assert asked.content["order"]["task"] == "screen"
+    of_screening = (h for h in heard if h[1].metadata.message_type == "train.screen")
+    reply = next(reply for client, _, reply in of_screening if client == 0)
     arrays = wire.arrays(reply.content["arrays"])
     tau = kendall(synthetic_table(config, 1, 0).values)[np.triu_indices(6, 1)]
     np.testing.assert_allclose(
@@ -82,56 +81,24 @@ def test_pooled_says_that_raw_data_was_sent():
     assert any("raw data" in note for note in result.notes)
 
 
-# --- sound: nothing but the noisy tau ------------------------------------------------------------
+# --- sound: nothing in the clear -----------------------------------------------------------------
 
 
-def _stream(heard):
-    """Return what a run sent, but for how long it took."""
-    stream = []
-    for partition, message, reply in heard:
-        arrays = {
-            f"{record}.{name}": wire.unpack(array).tobytes()
-            for record, content in reply.content.array_records.items()
-            for name, array in content.items()
-        }
-        metrics = dict(reply.content.metric_records.get("metrics", {}))
-        metrics.pop("seconds", None)
-        configs = {name: dict(record) for name, record in reply.content.config_records.items()}
-        stream.append((partition, message.metadata.message_type, arrays, metrics, configs))
-    return stream
+@pytest.mark.parametrize("method", ["group", "fused", "pooled", "glasso"])
+@pytest.mark.parametrize("kind", ["train", "train.screen"])
+def test_nothing_is_sent_in_the_clear_under_privacy_whatever_a_server_asks(method, kind):
+    node = {"partition-id": 0, "num-partitions": 3, "simulation": True}
+    run_config = make_run_config(STUDY, {**SMALL, "privacy": "sound", "method": method})
+    with pytest.raises(ValueError, match=r"a client.s own|no screening"):
+        ask_client(run_config, node, kind, cut=0.0, ratio=1.0)
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {},
-        {"path": 3},
-        {"method": "glasso"},
-        {"one-exchange": "off"},
-        {"one-exchange": "off", "path": 3},
-    ],
-)
-def test_two_data_sets_with_the_same_noisy_tau_send_the_same_messages(tmp_path, monkeypatch, extra):
-    folders = []
-    for number in (0, 1):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        rng = np.random.default_rng(number)
-        for name in "abc":
-            np.savez(folder / f"{name}.npz", X=rng.normal(size=(40, 5)) ** (1 + 2 * number))
-        folders.append(folder)
-
-    def fixed(self, values, source):
-        return np.random.default_rng(7).uniform(-0.3, 0.3, values.size)
-
-    # Held-out scores are what simulated clients tell, and devices do not.
-    settings = {"privacy": "sound", "release": "each", "epsilon": 2.0, "held-out": 0, **extra}
-    different = [_stream(overheard(settings, data=folder)) for folder in folders]
-    assert different[0] != different[1]
-    monkeypatch.setattr(shared.Release, "apply", fixed)
-    same = [_stream(overheard(settings, data=folder)) for folder in folders]
-    assert len(same[0]) >= 3
-    assert same[0] == same[1]
+@pytest.mark.parametrize("method", ["glasso", "clime", "pooled", "one-shot"])
+def test_only_the_methods_that_screen_answer_a_screening(method):
+    node = {"partition-id": 0, "num-partitions": 3, "simulation": True}
+    run_config = make_run_config(STUDY, {**SMALL, "method": method})
+    with pytest.raises(ValueError, match="no screening"):
+        ask_client(run_config, node, "train.screen", cut=0.0)
 
 
 def test_data_changed_after_enrolment_changes_no_message(tmp_path):
@@ -141,22 +108,21 @@ def test_data_changed_after_enrolment_changes_no_message(tmp_path):
         folder.mkdir()
         rng = np.random.default_rng(0)
         np.savez(folder / "a.npz", X=rng.normal(size=(30, 4)))
-        run_config = make_run_config(STUDY, {"clients": 1, "privacy": "sound"}, data=folder)
+        run_config = make_run_config(STUDY, {"clients": 1}, data=folder)
         node = {"partition-id": 0, "num-partitions": 1, "simulation": True}
         with LocalGrid(apps.client_app, [node], run_config) as grid:
             (number,) = grid.get_node_ids()
             grid.send_and_receive([Message(RecordDict(), number, "query.enrol")], timeout=10)
             if spoil:
                 np.savez(folder / "a.npz", X=rng.normal(size=(30, 4)))
-            order = RecordDict({"order": ConfigRecord({"round": 1, "task": "screen", "cut": 0.0})})
-            (reply,) = grid.send_and_receive([Message(order, number, "train")], timeout=10)
+            asked = RecordDict({"config": ConfigRecord({"server-round": 1, "cut": 0.0})})
+            (reply,) = grid.send_and_receive([Message(asked, number, "train.screen")], timeout=10)
             replies.append(wire.arrays(reply.content["arrays"])["correlations"].tobytes())
     assert replies[0] == replies[1]
 
 
 def test_a_subsample_that_a_server_asks_for_all_the_same_is_not_made():
     node = {"partition-id": 0, "num-partitions": 1, "simulation": True}
-    settings = {"variables": 5, "blocks": 1, "privacy": "sound", "release": "each"}
-    run_config = make_run_config(STUDY, settings)
-    with pytest.raises(ValueError, match="another release"):
-        ask_client(run_config, node, {"task": "step", "ratio": 1.0, "replicate": 1})
+    run_config = make_run_config(STUDY, {"variables": 5, "blocks": 1})
+    with pytest.raises(ValueError, match="declares no subsamples"):
+        ask_client(run_config, node, ratio=1.0, replicate=1)

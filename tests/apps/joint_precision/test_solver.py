@@ -18,8 +18,8 @@ from trellis.apps.joint_precision.problem import (
     smooth_loss,
 )
 from trellis.apps.joint_precision.solver import (
+    glasso_alone,
     screened_blocks,
-    solve_alone,
     solve_joint,
     solve_path,
 )
@@ -286,9 +286,10 @@ def test_a_client_left_out_leaves_the_others_problem():
 
 def test_alone_is_the_joint_problem_of_one():
     matrix = correlations(clients=1)[0]
-    psi, omega, losses, gaps = solve_alone(
+    found = glasso_alone(
         JointPrecisionConfig(method="glasso", tolerance=1e-11), matrix, np.array([0.3, 0.1])
     )
+    psi, omega, losses, gaps = (found[name] for name in ("psi", "omega", "losses", "gaps"))
     expected = solve_joint(matrix[None], 0.1, 0.0, tolerance=1e-11)
     whole = Blocks.whole(54)
     np.testing.assert_allclose(whole.unpack(psi[1]), expected.sparse[0], atol=1e-5)

@@ -26,7 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "gromov-wasserstein": {
         "clients": 3, "graphs": 9, "rounds": 1, "task": "graph", "model": "gin",
-        "downstream": "knn", "draws": 1,
+        "downstream": "knn",
     },
     **told("SMALL"),
 }  # fmt: skip

@@ -41,7 +41,9 @@ STRATEGIES += [
         {"sample": 2, "screening": False},
         {"privacy": "sound"},
         {"privacy": "sound", "held-out": 0.3, "path": 2},
-        {"privacy": "sound", "release": "each"},
+        {"privacy": "sound", "method": "glasso"},
+        {"privacy": "sound", "method": "pooled", "held-out": 0.3},
+        {"method": "one-shot", "path": 3},
         {"wire": "float32", "method": "fused"},
         {"method": "glasso", "path": 3},
         {"method": "pooled", "penalty": "fused"},
@@ -76,15 +78,17 @@ STRATEGIES += [
         {"privacy": "sound", "method": "local"},
     )
 ]
-_GRAPHS = {"clients": 3, "graphs": 6, "local-epochs": 1, "downstream": "anomaly"}
+_GRAPHS = {"clients": 3, "graphs": 6, "downstream": "anomaly"}
+_EPOCH = {"local-epochs": 1}
 STRATEGIES += [
     ("gromov-wasserstein", {**_GRAPHS, **more})
     for more in (
-        {},
-        {"method": "fedprox", "model": "gin", "task": "graph", "batch": 1},
-        {"sample": 2, "privacy": "paper", "epsilon": 20.0, "release-every": 2},
-        {"secure-aggregation": True},
+        _EPOCH,
+        {**_EPOCH, "method": "fedprox", "model": "gin", "task": "graph", "batch": 1},
+        {**_EPOCH, "sample": 2, "privacy": "paper", "epsilon": 20.0, "release-every": 2},
+        {**_EPOCH, "secure-aggregation": True},
         {"privacy": "sound", "method": "fedavg", "estimator": "double"},
+        {"privacy": "sound", "method": "fedavg", "held-out": 0.3},
     )
 ]
 # Against a bad client: bounds that clip honest replies as well, and middles in place of means.
@@ -105,7 +109,7 @@ STRATEGIES += [
             (_CLIP, {"robust": "trimmed"}),
         ),
         ("cluster-admm", _CLUSTERS, (_CLIP, {"mixing": "exact", **_CLIP}, _MEDIAN)),
-        ("gromov-wasserstein", _GRAPHS, (_CLIP, {"robust": "trimmed"})),
+        ("gromov-wasserstein", {**_GRAPHS, **_EPOCH}, (_CLIP, {"robust": "trimmed"})),
     )
     for more in rules
 ]
@@ -117,7 +121,7 @@ ANOTHER = {
     "cluster-admm": ("noise", 1.0, 2.0),
     "consensus-graph": ("alpha", 2.0, 3.0),
     "gromov-wasserstein": ("learning-rate", 0.0, 0.02),
-    "joint-precision": ("rho", 1.0, 3.0),
+    "joint-precision": ("lambda1", 0.1, 0.2),
     "server-graph": ("step", 0.1, 0.2),
     **told("ANOTHER"),
 }

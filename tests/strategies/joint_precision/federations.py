@@ -8,12 +8,11 @@ from flwr.app import MetricRecord, RecordDict
 
 from trellis.apps.joint_precision.solver import solve_joint
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import Client, RoundPlan
-from trellis.strategies.joint_precision.strategy import JointPrecision, PrecisionTask
+from trellis.strategies.joint_precision.messages import read_screening, read_step
+from trellis.strategies.joint_precision.strategy import JointPrecision
 
 STUDY = "joint-precision"
-FEW = {"variables": 12, "blocks": 2, "samples": "60,80,100,80", "clients": 4, "lambda1": 0.15}
-SMALL = {**FEW}  # every step by itself: what happens between is looked at
+SMALL = {"variables": 12, "blocks": 2, "samples": "60,80,100,80", "clients": 4, "lambda1": 0.15}
 COUNTS = np.array([60.0, 80.0, 100.0, 80.0])
 TIGHT = {"tolerance": 0.0, "rounds": 60}
 BOTH = pytest.mark.parametrize("penalty", ["group", "fused"])
@@ -45,11 +44,19 @@ def assert_close(one, other, atol=1e-8):
 
 
 def strategy(screened: bool = True, dtype: str = "float64") -> JointPrecision:
-    task = PrecisionTask("group", 0.1, 0.05, 1.0, 10, screening=not screened, dtype=dtype)
-    made = JointPrecision(RoundPlan(13, 0.0, 2), task=task)
-    made.clients = [Client(n, i, 10, ["a", "b", "c"], i) for i, n in enumerate("xy")]
-    made.begin(made.clients)
+    """Return the strategy of two nodes, 1 and 2, with ten samples of three variables each."""
+    made = JointPrecision(
+        *("group", 0.1, 0.05), rounds=10, tolerance=0.0, screening=not screened, dtype=dtype
+    )
+    made.describe({1: 10, 2: 10}, 3)
     return made
+
+
+def read(made: JointPrecision, content: RecordDict):
+    """Return what the strategy makes of a reply."""
+    if made.screened:
+        return read_step(content, made.split.blocks, made.dtype)
+    return read_screening(content, made.variables, made.dtype)
 
 
 GOOD = [1.0, 0.1, 0.0, 2.0, -0.3, 1.5]  # (a, a), (a, b), (a, c), (b, b), (b, c), (c, c)
@@ -57,7 +64,7 @@ GOOD = [1.0, 0.1, 0.0, 2.0, -0.3, 1.5]  # (a, a), (a, b), (a, c), (b, b), (b, c)
 
 def step(omega=GOOD, **metrics) -> RecordDict:
     content = RecordDict({"arrays": wire.record({"omega": np.asarray(omega)})})
-    known = {"loss": 1.0, "log-det": 0.5, "smallest-eigenvalue": 0.1, "seconds": 0.0}
+    known = {"loss": 1.0, "log-det": 0.5, "smallest-eigenvalue": 0.1, "num-examples": 10}
     content["metrics"] = MetricRecord({**known, **metrics})
     return content
 
@@ -65,5 +72,6 @@ def step(omega=GOOD, **metrics) -> RecordDict:
 def screening(pairs=(0, 2), values=(0.5, -0.4), kind=np.int32, **metrics) -> RecordDict:
     arrays = {"pairs": np.asarray(pairs, dtype=kind), "correlations": np.asarray(values)}
     content = RecordDict({"arrays": wire.record(arrays)})
-    content["metrics"] = MetricRecord({"smallest-eigenvalue": 0.1, **metrics})
+    known = {"smallest-eigenvalue": 0.1, "num-examples": 10, "variables": 3}
+    content["metrics"] = MetricRecord({**known, **metrics})
     return content

@@ -12,6 +12,7 @@ from tests.strategies.joint_precision.federations import (
     STUDY,
     TIGHT,
     assert_close,
+    read,
     screening,
     step,
     strategy,
@@ -49,7 +50,7 @@ from trellis.strategies.core.base import BadReply
 )
 def test_an_impossible_step_is_rejected_with_a_reason(content, reason):
     with pytest.raises(BadReply, match=reason):
-        strategy().read_reply(0, content)
+        read(strategy(), content)
 
 
 @pytest.mark.parametrize(
@@ -69,11 +70,13 @@ def test_an_impossible_step_is_rejected_with_a_reason(content, reason):
         (screening(pairs=((0, 1),)), r"shape \(1, 2\)"),
         (screening(pairs=(0, 1, 2, 2), values=(0.1,) * 4), "pairs is int32 of shape"),
         (screening(**{"smallest-eigenvalue": np.inf}), "smallest-eigenvalue"),
+        (screening(**{"num-examples": 0}), "num-examples is 0"),
+        (screening(**{"variables": 4}), "variables is 4, not 3"),
     ],
 )
 def test_an_impossible_screening_is_rejected_with_a_reason(content, reason):
     with pytest.raises(BadReply, match=reason):
-        strategy(screened=False).read_reply(0, content)
+        read(strategy(screened=False), content)
 
 
 @pytest.mark.parametrize(
@@ -89,19 +92,19 @@ def test_an_impossible_screening_is_rejected_with_a_reason(content, reason):
 @pytest.mark.parametrize("screened", [True, False])
 def test_a_reply_without_its_records_raises(content, screened):
     with pytest.raises((BadReply, KeyError, ValueError, TypeError)):
-        strategy(screened).read_reply(0, content)
+        read(strategy(screened), content)
 
 
 def test_good_replies_are_read():
-    read = strategy().read_reply(0, step(loss=np.inf, **{"log-det": -np.inf}))
-    np.testing.assert_array_equal(read.omega, GOOD)
-    assert read.loss == np.inf  # a Psi that is not positive definite: honest
-    single = strategy(dtype="float32").read_reply(0, step(np.float32(GOOD)))
+    found = read(strategy(), step(loss=np.inf, **{"log-det": -np.inf}))
+    np.testing.assert_array_equal(found.omega, GOOD)
+    assert found.loss == np.inf  # a Psi that is not positive definite: honest
+    single = read(strategy(dtype="float32"), step(np.float32(GOOD)))
     assert single.omega.dtype == np.float64
     np.testing.assert_array_equal(single.omega, np.float32(GOOD))
     with pytest.raises(BadReply, match="shape"):
-        strategy(dtype="float32").read_reply(0, step(np.float32(GOOD[:3])))
-    seen = strategy(screened=False).read_reply(0, screening())
+        read(strategy(dtype="float32"), step(np.float32(GOOD[:3])))
+    seen = read(strategy(screened=False), screening())
     np.testing.assert_array_equal(seen.pairs, [0, 2])
     np.testing.assert_array_equal(seen.correlations, [0.5, -0.4])
 

@@ -28,8 +28,10 @@ H = 4
 
 def run(**settings) -> RunResult:
     """Return a run of twelve graphs of three clients, one graph without a label."""
-    chosen = {"privacy": "sound", "epsilon": 20.0, "task": "graph", "width": H}
+    chosen = {"privacy": "sound", "task": "graph", "width": H}
     chosen |= {name.replace("_", "-"): value for name, value in settings.items()}
+    if chosen["privacy"] != "none":
+        chosen.setdefault("epsilon", 20.0)
     config = GromovWassersteinConfig.from_settings(chosen)
     rng = np.random.default_rng(3)
     labels = np.array(LABEL)

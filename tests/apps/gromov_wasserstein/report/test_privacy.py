@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
-from trellis.apps.gromov_wasserstein.release import STATEMENTS, encode_rows, spent
+from trellis.apps.gromov_wasserstein.release import encode_rows, spent, statement
 from trellis.apps.gromov_wasserstein.report import privacy as report_privacy
 
 from .runs import PRIVACY, SIZE, H, run, shown, table
@@ -82,7 +82,7 @@ def test_who_learns_what_follows_the_settings():
     assert off["embeddings, encoded"]["covered by epsilon"] == "yes"
     masked = run(privacy="paper", estimator="raw", secure_aggregation=True, share_labels=False)
     on = table(masked, PRIVACY, "who learns it")
-    assert "sum only (secure aggregation is on)" in on[updates]["who learns it"]
+    assert "mean only (secure aggregation is on)" in on[updates]["who learns it"]
     assert on["labels of graphs"]["who learns it"] == "nobody: they are not sent"
     for rows in (off, on):  # no more is covered than the encoded embeddings and what comes of them
         yes = [what for what, row in rows.items() if str(row["covered by epsilon"])[:3] == "yes"]
@@ -107,7 +107,7 @@ def test_a_simulation_is_said_to_protect_nobody_and_a_deployment_is_not():
 
 def test_no_privacy_claims_nothing():
     text = shown(run(privacy="none"), PRIVACY)
-    assert STATEMENTS["none"]["claim"] in text
+    assert statement(GromovWassersteinConfig())["claim"] in text
     assert "flip" not in text
     assert "LDP" not in text
 

@@ -33,11 +33,11 @@ def streaming(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["group", "fused", "glasso"])
-@pytest.mark.parametrize("more", [{}, {"path": 3}, {"acceleration": "off"}])
+@pytest.mark.parametrize("more", [{}, {"path": 3}])
 def test_streamed_federation_learns_the_same(method, more, monkeypatch, tmp_path):
     settings = {**SETTINGS, **more, "method": method}
     if method == "glasso":  # whose blocks are those of three clients together
-        settings["lambda1"] = 0.4
+        settings = {k: v for k, v in settings.items() if k != "lambda2"} | {"lambda1": 0.4}
     dense = run("joint-precision", settings)
     for module in (config_module, server_app):
         monkeypatch.setattr(module, "STREAM_FROM", 50)
@@ -85,5 +85,5 @@ def test_when_correlations_are_streamed():
     assert not streams(screening=False)
     assert not streams(method="clime")
     assert not streams(method="pooled")
-    assert not streams(one_exchange="on")
+    assert not streams(method="one-shot")
     assert not streams(path=3, subsamples=2, choose="stability")

@@ -10,9 +10,9 @@ from trellis import apps
 from trellis.apps import run
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.runner import make_run_config
-from trellis.apps.common.settings import ConfigError
 from trellis.apps.joint_precision.config import JointPrecisionConfig
 from trellis.apps.joint_precision.private.federation import summed
+from trellis.apps.joint_precision.report.page import sections
 from trellis.sim.grid import run_local
 
 SUMMED = {
@@ -25,36 +25,17 @@ def bits(result: RunResult) -> bytes:
     return b"".join(result.arrays[name].tobytes() for name in sorted(result.arrays))
 
 
-def test_sound_is_one_sum_and_results_at_home_where_it_can_be():
+def test_sound_is_one_sum_and_results_on_the_devices():
     config = JointPrecisionConfig(privacy="sound")
     assert config.sums
     assert config.at_home
     assert not JointPrecisionConfig(privacy="none").sums
-    assert not JointPrecisionConfig(privacy="sound", clients=2).sums
-    assert not JointPrecisionConfig(privacy="sound", method="glasso").sums
+    glasso = JointPrecisionConfig(privacy="sound", method="glasso")
+    assert not glasso.sums
+    assert glasso.at_home
     pooled = JointPrecisionConfig(privacy="sound", method="pooled")
     assert pooled.sums
     assert not pooled.at_home
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"method": "glasso"}, "method='glasso' lets every client learn alone"),
-        ({"method": "clime"}, "method='clime' lets every client learn alone"),
-        ({"norm_bound": 1.0}, r"norm-bound=1\.0 is for replies one by one"),
-        ({"sample": 2}, "sample=2 is for replies one by one"),
-        ({"indefinite": "refuse"}, "indefinite='refuse' is for replies one by one"),
-        ({"lambda1": 0.0}, r"lambda1=0\.0: devices' own graphs need"),
-        ({"clients": 2}, "clients=2: a secure sum needs three"),
-        ({"correlation": "pearson"}, "the sum is of concordances"),
-        ({"privacy": "none"}, "noise in sums is for privacy='sound'"),
-        ({"method": "pooled", "personal": "device"}, "personal='device'"),
-    ],
-)
-def test_what_a_sum_cannot_do_is_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        JointPrecisionConfig(**{"privacy": "sound", "release": "sum", **settings})
 
 
 def test_a_run_makes_a_consensus_and_every_clients_own_graph():
@@ -63,7 +44,7 @@ def test_a_run_makes_a_consensus_and_every_clients_own_graph():
     assert result.arrays["consensus"].shape == (9, 9)
     assert np.all(result.arrays["gathered"])
     assert any("gathered for evaluation" in note for note in result.notes)
-    assert any(note.startswith("Forecast for release='sum': 6 clients") for note in result.notes)
+    assert any(note.startswith("Forecast: 6 clients") for note in result.notes)
     for name in ("auc", "consensus-auc", "mcc", "noise-of-tau", "using-consensus", "alone-mcc"):
         assert np.isfinite(result.headline[name])
     assert result.headline["auc"] > 0.6
@@ -110,7 +91,9 @@ def test_a_client_gets_seven_messages_at_most_and_three_more_for_a_score():
         for client in range(6):
             kinds = [message.metadata.message_type for c, message, _ in heard if c == client]
             assert len(kinds) == most
-            assert sum(kind == "train.secagg_masked" for kind in kinds) == (1 if most == 7 else 2)
+            masked = [kind for kind in kinds if kind.endswith("secagg_masked")]
+            scored = ["evaluate.secagg_masked"] if most == 10 else []
+            assert masked == ["train.secagg_masked", *scored]
 
 
 def test_the_held_out_score_has_a_part_of_the_budget():
@@ -122,7 +105,7 @@ def test_the_held_out_score_has_a_part_of_the_budget():
     entry = result.ledger["clients"][0]
     rates = [(event["sensitivity"] / event["sigma"]) ** 2 for event in entry["events"]]
     assert rates[1] / sum(rates) == pytest.approx(0.1, rel=1e-3)
-    assert "two noisy sums" in result.ledger["claim"]
+    assert "a second one" in result.ledger["claim"]
 
 
 def test_pooled_gives_everyone_the_consensus():
@@ -135,6 +118,24 @@ def test_pooled_gives_everyone_the_consensus():
 def test_fused_runs_too():
     trust = run(STUDY, {**SUMMED, "method": "fused"}).arrays["trust"]
     assert np.all(np.isinf(trust[:, 1]))
+
+
+def test_glasso_sends_nothing_and_every_client_learns_on_its_device():
+    settings = {**SUMMED, "method": "glasso"}
+    settings.pop("epsilon")
+    result = run(STUDY, settings)
+    heard = overheard(settings)
+    assert {message.metadata.message_type for _, message, _ in heard} == {
+        "query.enrol",
+        "query.personal",
+    }
+    assert np.all(result.arrays["gathered"])
+    assert "consensus" not in result.arrays
+    assert result.ledger["epsilon"] == 0.0
+    assert result.headline["mcc"] == result.headline["alone-mcc"]
+    # What a client is compared with in the private joint methods.
+    joint = run(STUDY, SUMMED)
+    assert result.headline["alone-mcc"] == joint.headline["alone-mcc"]
 
 
 # --- devices -------------------------------------------------------------------------------------
@@ -178,6 +179,23 @@ def test_devices_keep_their_own_graphs_and_send_none(tmp_path):
             assert np.all(np.linalg.eigvalsh(own["precision"]) > 0.0)
 
 
+def test_devices_that_learn_alone_send_none_of_it(tmp_path):
+    nodes, out = devices(tmp_path), tmp_path / "out"
+    settings = {k: v for k, v in ON_DEVICES.items() if k != "epsilon"} | {"method": "glasso"}
+    run_config = make_run_config(STUDY, settings, seed=1) | {"out": str(out)}
+    run_local(apps.server_app, apps.client_app, nodes, run_config)
+    result = RunResult.load(out)
+    assert set(result.arrays) == {"gathered"}
+    assert result.status == "completed"
+    assert any("kept it" in note for note in result.notes)
+    assert "keeps it" in str(sections(result))
+    for name in "abcd":
+        (kept,) = (tmp_path / f"s-{name}" / "results").iterdir()
+        with np.load(kept / "result.npz") as own:
+            assert own["sparse"].shape == (5, 5)
+            np.testing.assert_array_equal(own["sparse"], own["alone"])
+
+
 def _told(heard):
     """Return what replies say but for keys, shares and masked vectors, which are random."""
     told = []
@@ -204,7 +222,7 @@ def test_one_changed_sample_changes_nothing_but_the_masked_vectors(tmp_path):
 
 
 def test_a_device_that_cannot_make_its_graph_says_the_same(tmp_path, monkeypatch):
-    from trellis.apps.joint_precision.private import client
+    from trellis.apps.joint_precision.private import device, own
 
     def fails(*args, **kwargs):
         raise ValueError("sample 7 is strange")
@@ -212,19 +230,21 @@ def test_a_device_that_cannot_make_its_graph_says_the_same(tmp_path, monkeypatch
     replies = []
     for broken in (False, True):
         if broken:
-            monkeypatch.setattr(client, "own_precision", fails)
+            monkeypatch.setattr(device, "own_precision", fails)
+            monkeypatch.setattr(own, "choose_trust", fails)
         folder = tmp_path / str(broken)
         folder.mkdir()
         heard = overheard(ON_DEVICES, nodes=devices(folder))
-        replies.append([r for r in _told(heard) if r[0] == "query.personal"])
+        replies.append(_told(heard))
+    assert any(kind == "query.personal" for kind, _ in replies[0])
     assert replies[0] == replies[1]
     assert "strange" not in str(replies)
 
 
 def test_a_reply_of_a_clients_own_is_refused():
     node = {"partition-id": 0, "num-partitions": 6, "simulation": True}
-    with pytest.raises(ValueError, match="one noisy sum"):
-        ask_client(make_run_config(STUDY, SUMMED), node, {"task": "step"})
+    with pytest.raises(ValueError, match="noisy sums only"):
+        ask_client(make_run_config(STUDY, SUMMED), node, ratio=1.0)
 
 
 def test_the_ledger_of_the_claim_names_what_is_trusted():

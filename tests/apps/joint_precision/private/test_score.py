@@ -13,11 +13,11 @@ from trellis.apps.joint_precision.private.forecast import (
     clients_for,
     epsilon_for,
     error_ratio,
+    forecast,
     noise_of_tau,
     verdict,
 )
 from trellis.apps.joint_precision.private.score import SENSITIVITY, pairs_of, right_signs
-from trellis.apps.joint_precision.release import forecast
 
 SHARES = {"delta": 1e-5, "dropout": 0.1, "colluding": 0.1}
 
@@ -81,7 +81,7 @@ def test_the_forecast_says_what_to_expect(clients, words):
     text = forecast(config, 54, [150] * clients)
     assert words in text
     assert "inf" not in text
-    assert text.startswith(f"Forecast for release='sum': {clients} clients with {clients * 150:,}")
+    assert text.startswith(f"Forecast: {clients} clients with {clients * 150:,}")
 
 
 def test_verdicts_are_in_order():

@@ -1,59 +1,51 @@
-"""A client of joint-precision with ``release = "sum"``: what it adds to sums, what it keeps.
+"""A device's part of the private methods: its terms of the sums, and its own matrices.
 
 What the server learns of a client is in two noisy sums at most, each made once in a run: the
-concordances of all clients' samples, and, where samples are held out, the score of the consensus on
+concordances of all clients' samples, and, if samples are held out, the score of the consensus on
 them. The client's own graph is made from raw samples and stays on the device.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
-from trellis.apps.common.evaluation import holding
-from trellis.apps.common.node import Node, seed_of
+from trellis.apps.common.node import Node
 from trellis.apps.common.private.noisy_sum import noisy
 from trellis.apps.common.private.personal import Personal
 from trellis.apps.common.tables import Table
-from trellis.privacy.accounting.budget import Policy
 from trellis.privacy.accounting.sampled import ratio_for
 from trellis.privacy.secagg.client import Summands
 from trellis.strategies.core import wire
 
 from ..config import JointPrecisionConfig
-from ..data import client_table
+from ..local import samples_of, settings_of
 from ..problem import partial_correlations
 from . import concordance, score
-from .own import ALONE, Own, own_precision, trusts_of
+from .own import ALONE, Own, own_precision, trust_in, trusts_of
 
-_HELPED = "consensus-helps"
+_TRUST = "trust-in-consensus"
 
 
-def summands(message: Message, context: Context) -> Summands:
-    """Return what this client adds to the sum that is asked for."""
-    config = JointPrecisionConfig.from_run_config(context.run_config)
+def concordance_terms(message: Message, context: Context) -> Summands:
+    """Return this client's terms of the noisy sum that the consensus is made of."""
+    config = settings_of(context)
     if not config.sums:
         raise ValueError("the run makes no noisy sums")
-    Policy.from_node_config(context.node_config).permit(config.privacy)
-    task = str(message.content.config_records["order"]["task"])
-    if task == "score":
-        return _scored(config, message, context)
-    if task != "concordance":
-        raise ValueError(f"task {task!r}: sums are of concordance or score")
-    learned, _ = _samples(config, context)
-    return noisy(
-        context,
-        config,
-        concordance.summands(learned),
+    _, learned, _ = samples_of(config, context)
+    found = noisy(
+        *(context, config, concordance.summands(learned.values)),
         what="concordances of all pairs of variables",
-        sensitivity=concordance.sensitivity(learned.shape[1]),
+        sensitivity=concordance.sensitivity(len(learned.columns)),
         ratio=learning_ratio(config),
         server_round=1,
     )
+    return _counted(found, len(learned.values))
 
 
 def learning_ratio(config: JointPrecisionConfig) -> float:
@@ -62,39 +54,72 @@ def learning_ratio(config: JointPrecisionConfig) -> float:
     return ratio_for(config.epsilon, config.delta) * math.sqrt(part)
 
 
-def _scored(config: JointPrecisionConfig, message: Message, context: Context) -> Summands:
-    """Return right predictions of held-out signs, and whether the consensus helped this client."""
-    if not config.held_out:
-        raise ValueError("held-out=0: no samples were held out to score with")
-    _, held_out = _samples(config, context)
-    consensus = _consensus(message, held_out.shape[1])
-    helped = context.state.config_records.get(_HELPED, ConfigRecord()).get("helped") is True
-    arrays = {"score": np.array([score.right_signs(held_out, consensus), float(helped)])}
-    ratio = ratio_for(config.epsilon, config.delta) * math.sqrt(score.PART)
-    return noisy(
-        context,
-        config,
-        arrays,
+def score_terms(message: Message, context: Context) -> Summands:
+    """Return right predictions of held-out signs, and whether the consensus helps this client."""
+    config = settings_of(context)
+    if not config.sums or not config.held_out:
+        raise ValueError("the run declares no held-out score")
+    _, learned, held = samples_of(config, context)
+    consensus = _consensus(message, len(learned.columns))
+    helped = config.at_home and _helps(config, context, learned.values, consensus)
+    arrays = {"scores": np.array([score.right_signs(held, consensus), float(helped)])}
+    found = noisy(
+        *(context, config, arrays),
         what="held-out score of the consensus",
         sensitivity=score.SENSITIVITY,
-        ratio=ratio,
+        ratio=ratio_for(config.epsilon, config.delta) * math.sqrt(score.PART),
         server_round=2,
     )
+    return _counted(found, len(held) // 2)
 
 
-def own_result(message: Message, context: Context) -> Personal:
+def _counted(found: Summands, count: int) -> Summands:
+    """Return the summands with a number in the clear that follows from public ones."""
+    clear = RecordDict({"metrics": MetricRecord({"num-examples": count})})
+    return replace(found, clear=clear)
+
+
+def _helps(
+    config: JointPrecisionConfig, context: Context, values: np.ndarray, consensus: np.ndarray
+) -> bool:
+    """Return whether the client's own samples speak for the consensus; keep how much."""
+    try:
+        trust = trust_in(values, consensus, trusts_of(config.method))
+    except Exception:  # a failure may depend on the data: the reply must not show it
+        return False
+    known = ConfigRecord({"consensus": _digest(consensus), "trust": list(trust)})
+    context.state[_TRUST] = known
+    return trust[:2] != ALONE
+
+
+def _kept_trust(context: Context, consensus: np.ndarray) -> tuple[float, float, float] | None:
+    """Return how far this consensus is trusted, if that is known from its score."""
+    known = context.state.config_records.get(_TRUST, ConfigRecord())
+    if known.get("consensus") != _digest(consensus):
+        return None
+    trust = known["trust"]
+    assert isinstance(trust, list)
+    blend, scale, gain = (float(value) for value in trust)
+    return blend, scale, gain
+
+
+def _digest(consensus: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(consensus).tobytes()).hexdigest()
+
+
+def own_matrix(message: Message, context: Context) -> Personal:
     """Return what this client is left with: a graph of its own, or that which the server made."""
-    config = JointPrecisionConfig.from_run_config(context.run_config)
-    Policy.from_node_config(context.node_config).permit(config.privacy)
-    table = _table(config, context)
-    learned, held = _samples(config, context)
+    config = settings_of(context)
+    table, learning, held = samples_of(config, context)
+    learned = learning.values
     if not config.at_home:
         from ..owner.result import from_server
 
         matrices = _sent(message, len(table.columns))
         return from_server(*matrices, table.columns, learned, held, config.gamma)
     points = wire.received(message.content.get("arrays"), "points", (None,))
-    consensus = _consensus(message, len(table.columns))
+    p = len(table.columns)
+    consensus = _consensus(message, p) if config.sums else np.eye(p)
     solve = partial(
         own_precision,
         *(learned, consensus, points.tolist()),
@@ -103,12 +128,10 @@ def own_result(message: Message, context: Context) -> Personal:
         tolerance=config.tolerance,
         rounds=config.rounds,
     )
-    found = solve(trusts=trusts_of(config.method))
+    found = solve(trusts=trusts_of(config.method), trust=_kept_trust(context, consensus))
     # To compare with: what the federation was worth to this client.
     alone = found if found.alone else solve(trusts=[ALONE])
-    # For the one bit of the score, which is noised with all others.
-    context.state[_HELPED] = ConfigRecord({"helped": not found.alone})
-    mine = _personal(found, alone, table)
+    mine = _personal(found, alone, table, shared=config.sums)
     whole = _for_the_owner(mine, learned, held, config.gamma)
     # What a simulated client sends stays as it is.
     return replace(mine, scores=whole.scores) if Node.of(context).simulated else whole
@@ -158,7 +181,7 @@ def _sent(message: Message, p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray 
     return np.array(precision), np.array(sparse), shared
 
 
-def _personal(found: Own, alone: Own, table: Table) -> Personal:
+def _personal(found: Own, alone: Own, table: Table, *, shared: bool) -> Personal:
     sparse = found.sparse[found.chosen]
     strengths = partial_correlations(sparse)
     upper = np.triu_indices(len(sparse), 1)
@@ -184,34 +207,16 @@ def _personal(found: Own, alone: Own, table: Table) -> Personal:
         "samples": float(len(table.values)),
         "variables": float(len(sparse)),
         "edges": float(np.count_nonzero(support[found.chosen])),
-        "edges without the consensus": float(np.count_nonzero(arrays["alone"][upper])),
         "lambda1": float(found.lambdas[found.chosen]),
-        "consensus": used,
-        "gain in held-out log likelihood per sample": found.gain,
     }
+    if shared:
+        without = float(np.count_nonzero(arrays["alone"][upper]))
+        summary["edges without the consensus"] = without
+        summary["consensus"] = used
+        summary["gain in held-out log likelihood per sample"] = found.gain
     return Personal(arrays, strengths[upper], table.columns, summary)
 
 
 def _consensus(message: Message, p: int) -> np.ndarray:
     """Return the precision matrix (p, p) that was sent, refused by what it is alone."""
     return np.array(wire.received(message.content.get("arrays"), "consensus", (p, p)))
-
-
-def _table(config: JointPrecisionConfig, context: Context) -> Table:
-    return client_table(config, seed_of(context), Node.of(context))
-
-
-def _samples(config: JointPrecisionConfig, context: Context) -> tuple[np.ndarray, np.ndarray]:
-    """Return the samples to learn from, and those held out."""
-    node, seed = Node.of(context), seed_of(context)
-    learned, held = learning_part(config, seed, node, client_table(config, seed, node))
-    return learned.values, held
-
-
-def learning_part(
-    config: JointPrecisionConfig, seed: int, node: Node, table: Table
-) -> tuple[Table, np.ndarray]:
-    """Return the samples to learn from, as a table, and those held out."""
-    count = len(table.values)
-    number = count - concordance.learning_count(count, config.held_out)
-    return holding.split(table, number, node, seed, config.privacy)
