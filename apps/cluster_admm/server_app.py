@@ -31,12 +31,12 @@ from trellis.strategies.cluster_admm.local import LocalModels
 from trellis.strategies.cluster_admm.moments import UNITS, ClusterMoments, LastingGrid
 from trellis.strategies.cluster_admm.search import agreement
 from trellis.strategies.cluster_admm.strategy import STEP, ClusterAdmm
-from trellis.strategies.consensus_graph.private import NoTraining
 from trellis.strategies.core import wire
 from trellis.strategies.core.base import Client
 from trellis.strategies.core.closing.deliver import deliver
 from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.enrolled_grid import EnrolledGrid
+from trellis.strategies.pooled import NoTraining
 from trellis.strategies.preprocessing_grid import RECORD
 from trellis.strategies.rounds import Rounds
 
