@@ -37,6 +37,8 @@ def summands(message: Message, context: Context) -> Summands:
         raise PrivacyRefused(f"method={config.method!r}: such a run has no sums")
     sent = sent_config(message)
     wanted, server_round = sent.get("sum"), int(wire.number(sent, "server-round", 0.0))
+    # Before anything is released, also for a sum that needs no models.
+    sent_array(message, "models", (config.task_count, None))
     if wanted == UNITS and config.units() == "noisy":
         columns = client.columns
         found = noisy(
