@@ -12,6 +12,9 @@ Nodes that are sent the same message are summed together: a strategy with severa
 a model of its own, gets one reply per server, whose source is the first node of that server. A
 group whose sum fails is left out; the exchange fails if no group has a sum.
 
+Beside ``arrays`` and ``metrics`` a reply has a record ``sum``: the ``nodes`` in it and, for those
+that sent it in the clear, their ``num-examples``.
+
 With ``noisy`` every client adds its share of one noise before it masks (distributed differential
 privacy), and the reply's metrics have ``noise``, the standard deviation in an entry of the sum.
 
@@ -103,10 +106,19 @@ class SecureGrid(GridWrapper):
         for group, one in zip(groups, found.values(), strict=True):
             self._enter_failures(one)
             if not one.error:
-                replies.append(Message(_content(one, group[0]), reply_to=group[0]))
+                content = _content(one, group[0])
+                content["sum"] = self._members(one)
+                replies.append(Message(content, reply_to=group[0]))
         if not replies:
             raise StudyError(" | ".join(dict.fromkeys(one.error for one in found.values())))
         return replies
+
+    def _members(self, found: SecureAnswers) -> ConfigRecord:
+        """Return who is in a sum, and with how many examples, as they said in the clear."""
+        of = {place: node for node, place in self._numbers.items()}
+        counts = [_examples(found.clear.get(place, RecordDict())) for place in found.survivors]
+        nodes = [of[place] for place in found.survivors]
+        return ConfigRecord({"nodes": nodes, "num-examples": counts})
 
     def _enter_failures(self, found: SecureAnswers) -> None:
         """Say of whom a sum goes without, if the grid below keeps account of that."""
@@ -203,6 +215,11 @@ def _content(found: SecureAnswers, asked: Message) -> RecordDict:
         kind = sent[name].dtype if isinstance(sent, ArrayRecord) and name in sent else "float64"
         arrays[name] = Array(np.asarray(array, dtype=kind))
     return RecordDict({"arrays": arrays, "metrics": MetricRecord(dict(metrics))})
+
+
+def _examples(content: RecordDict) -> float:
+    count = content.get("metrics", ConfigRecord()).get("num-examples", 0.0)
+    return float(count) if isinstance(count, int | float) else 0.0
 
 
 def _added(found: SecureAnswers) -> dict[str, float]:

@@ -14,11 +14,11 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.rdp import RdpAccountant
+from trellis.apps.cluster_admm.release import release_model
 
 from tests.crashing import crashing_after
 from trellis import apps
 from trellis.apps.cluster_admm.config import TIMES_ASKED_ALONE, ClusterAdmmConfig
-from trellis.apps.cluster_admm.release import release_model
 from trellis.apps.common.node import Node
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.runner import run

@@ -91,7 +91,7 @@ def no_data_is_read(monkeypatch):
         "consensus_graph.local",
         "joint_precision.local",
         "server_graph.client_app",
-        "cluster_admm.client_app",
+        "cluster_admm.local",
     ):
         found = importlib.import_module(f"trellis.apps.{module}")
         monkeypatch.setattr(found, "client_table", read)
@@ -104,7 +104,7 @@ def test_a_target_that_does_not_fit_the_loss_is_not_told(device, tmp_path):
     rng = np.random.default_rng(1)
     y = 61.7312 + rng.standard_normal(200)
     node = {**device(X=rng.standard_normal((200, 4)), y=y), "server": 0, "cluster": 0}
-    settings = {"privacy": "sound", "loss": "logistic", "clients": 3, "servers": 1, "clusters": "1"}
+    settings = {"privacy": "sound", "loss": "logistic", "clients": 3, "clusters": "1"}
     told = heard(send(node, run_config("cluster-admm", settings)))
     assert str(y[0])[:4] not in told
     assert "61." not in told

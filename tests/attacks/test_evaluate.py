@@ -43,7 +43,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"server-round": 1},
     ),
     "cluster-admm": (
-        {"servers": 1, "topology": "complete", "clusters": "1"},
+        {"clusters": "1"},
         {"model": np.ones(D), "models": np.ones((1, D)), "pulls": np.ones(1)},
         {"cluster": 0},
     ),
@@ -80,6 +80,7 @@ def told(study: str, node: dict[str, Any], *times: float, **settings: Any) -> li
         for factor in times:
             sent = {name: factor * array for name, array in arrays.items()}
             content = RecordDict({"arrays": wire.record(sent), "order": ConfigRecord(order)})
+            content["config"] = ConfigRecord(order)
             answers += grid.send_and_receive([Message(content, number, "evaluate")])
     return answers
 
@@ -89,18 +90,13 @@ def words(answer: Message) -> dict[str, Any]:
     return {name: dict(record) for name, record in answer.content.items()}
 
 
-# All that a run under sound can be: noisy sums or releases of single clients, and where results
-# of a client's own are made.
+# All that a private run can be.
 SOUND = [("consensus-graph", {"method": method}) for method in ("fedgl", "igl", "fedavg")]
+SOUND += [("cluster-admm", {"method": method}) for method in ("moments", "local")]
 SOUND += [("joint-precision", {"method": method}) for method in ("group", "pooled", "glasso")]
 SOUND += [
     ("server-graph", {"method": "fedavg"}),
     ("server-graph", {"method": "hybrid", "servers": 1}),
-]
-SOUND += [
-    (study, {"release": release, "personal": personal})
-    for study in ("cluster-admm",)
-    for release, personal in (("sum", "device"), ("sum", "server"), ("each", "auto"))
 ]
 
 

@@ -26,7 +26,7 @@ STUDIES: dict[str, dict[str, Any]] = {
     "consensus-graph": {},
     "joint-precision": {},
     "server-graph": {**FEATURES, "rounds": 3, "batch": 10},
-    "cluster-admm": {**FEATURES, "clusters": "1", "loss": "logistic"},
+    "cluster-admm": {"standardise": "shared", "clusters": "1", "loss": "logistic"},
 }
 _NUMBER = re.compile(r"-?\d+\.\d+(?:[eE][+-]?\d+)?")
 

@@ -159,10 +159,9 @@ class StandardisedConfig(StudyConfig):
     def shared_obstacle(self) -> str:
         """Return why clients cannot find their common scale; nothing if they can."""
         if self.privacy == "paper" or (self.privacy == "sound" and not self.sums):
-            release = "" if self.privacy == "paper" else " with release='each'"
             return (
-                f"privacy={self.privacy!r}{release} has no counted release for it; use "
-                "standardise='public' and scales, or none"
+                f"privacy={self.privacy!r} with method={self.method!r} has no counted release for "
+                "it; use standardise='public' and scales, or none"
             )
         return ""
 

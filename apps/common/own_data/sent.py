@@ -63,10 +63,19 @@ class SampledClient(Generic[Samples]):
         return self.scaled[key]
 
 
+def sent_record(message: Message) -> ArrayRecord | None:
+    """Return the record of a message that has a scaling; None where there is none."""
+    for name in (RECORD, "arrays"):
+        found = message.content.get(name)
+        if isinstance(found, ArrayRecord) and "scale" in found:
+            return found
+    return None
+
+
 def sent_key(message: Message) -> bytes | None:
     """Return what a scaling in a message is known by; None if there is none."""
-    arrays = _record(message)
-    if arrays is None or "scale" not in arrays:
+    arrays = sent_record(message)
+    if arrays is None:
         return None
     return b"|".join(arrays[name].data for name in NAMES if name in arrays)
 
@@ -79,19 +88,10 @@ def sent_scaling(message: Message, features: int) -> Scaling:
     ValueError
         For numbers that nothing can be standardised by.
     """
-    arrays, shapes = _record(message), ((features,), (features,), (2,))
+    arrays, shapes = sent_record(message), ((features,), (features,), (2,))
     sent = {
         name: wire.received(arrays, name, shape) for name, shape in zip(NAMES, shapes, strict=True)
     }
     found = Scaling.from_arrays(sent, features)
     assert found is not None
     return found
-
-
-def _record(message: Message) -> ArrayRecord | None:
-    """Return the record with preprocessing, or the model's, if that has it."""
-    for name in (RECORD, "arrays"):
-        found = message.content.get(name)
-        if isinstance(found, ArrayRecord):
-            return found
-    return None
