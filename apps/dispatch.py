@@ -11,6 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from trellis.apps import study_module
+from trellis.apps.common.device_mod import device_mod
 from trellis.apps.common.federation import (
     SIZE,
     answer_size,
@@ -18,7 +19,6 @@ from trellis.apps.common.federation import (
     engine_of,
     supernodes_of,
 )
-from trellis.apps.common.guard import guarded
 from trellis.apps.common.node import is_simulated
 from trellis.apps.common.run_config import complete
 from trellis.apps.common.threads import one_blas_thread
@@ -28,7 +28,7 @@ class StudyClientApp(ClientApp):
     """A ClientApp that hands every message to the study of the run."""
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer one message; on a device within what its owner allows, see `guard`."""
+        """Answer one message; on a device within what its owner allows, see `device_mod`."""
         if "bridge" in context.node_config:
             from trellis.apps.network.bridge import answer
 
@@ -38,7 +38,7 @@ class StudyClientApp(ClientApp):
                 return answer_size(message, context)
             return _answer_completed(message, context)
         _forget_what_is_loaded("by Flower")
-        reply = guarded(message, context, _answer)
+        reply = device_mod(message, context, _answer)
         _forget_what_is_loaded("by the study")
         return reply
 

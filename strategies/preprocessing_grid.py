@@ -26,24 +26,21 @@ class PreprocessingGrid(GridWrapper):
     Parameters
     ----------
     grid : the clients, or middleware before them
-    arrays : what is added, by name; nothing is added if there are none
+    arrays : what is added, by name
     """
 
     def __init__(self, grid: Grid, arrays: Mapping[str, NDArray[Any]]) -> None:
         super().__init__(grid)
-        self.record = wire.record(dict(arrays)) if arrays else None
+        self.record = wire.record(dict(arrays))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Send messages with the record; return their replies."""
-        if self.record is None:
-            return self.grid.send_and_receive(messages, timeout=timeout)
         return self.grid.send_and_receive(self._completed(messages), timeout=timeout)
 
     def _completed(self, messages: Iterable[Message]) -> Iterator[Message]:
         for message in messages:
             if not message.metadata.message_type.startswith("query"):
-                assert self.record is not None
                 message.content[RECORD] = self.record
             yield message

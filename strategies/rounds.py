@@ -144,6 +144,8 @@ class Rounds:
         through = self.middleware(self.grid)
         if snapshot is None:
             self.find_preprocessing(through)
+        if self.preprocessing:
+            through = PreprocessingGrid(through, self.preprocessing)
         server_round = first = self._join(grid, first)
         for client in self._late:
             self._presence.place(client, first)
@@ -151,8 +153,7 @@ class Rounds:
         self.progress.converged |= not self.progress.rows and self.exhausted()
         if snapshot is not None and not snapshot.facts.get("evaluated", True):
             self.grid.begin_round()
-            prepared = PreprocessingGrid(through, self.preprocessing)
-            self._evaluate_round(prepared, snapshot.server_round, result)
+            self._evaluate_round(through, snapshot.server_round, result)
             self._end_round(snapshot.server_round)
         try:
             while server_round <= self.plan.rounds:
@@ -161,7 +162,7 @@ class Rounds:
                 if server_round > first:
                     self._refresh(grid, server_round)
                 self.network.expect(grid, server_round)
-                self._round(PreprocessingGrid(through, self.preprocessing), server_round, result)
+                self._round(through, server_round, result)
                 server_round = self.network.next(server_round)
         finally:
             self.network.end(server_round - 1)

@@ -280,8 +280,8 @@ class StudyRun(Generic[Config]):
             )
         groups = {c.name: strategy.sum_group(i) for i, c in enumerate(strategy.clients)}
         result.notes += sum_notes(self.ledger, groups)
-        result.notes += [f"A device refused to take part: {text}" for text in strategy.refusals]
-        result.notes += [f"A device was left out: {text}" for text in strategy.left_out]
+        result.notes += [f"A client refused to take part: {text}" for text in strategy.refusals]
+        result.notes += [f"A client was left out: {text}" for text in strategy.left_out]
         result.notes += count_notes(strategy.clients)
         result.notes += [f"A client did not get its result: {t}" for t in strategy.undelivered]
         for client in strategy.clients:

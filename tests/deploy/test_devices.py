@@ -28,7 +28,7 @@ def test_files_that_cannot_be_used_are_named_by_device_and_left_out(four: Site):
     assert "the run goes on with 1 of 4 clients" in words
     assert [client["name"] for client in run.result.clients] == ["clinic"]
     for name in ("hospital: ", "lab: ", "client ward has other variables"):
-        assert any(f"A device was left out: {name}" in note for note in run.result.notes)
+        assert any(f"A client was left out: {name}" in note for note in run.result.notes)
     # The owners find out more than the operator, who is told no cell and no path.
     (missing,) = four.lines("hospital", run)
     assert (missing["what"], missing["code"]) == ("error", "E2")
@@ -60,7 +60,7 @@ def test_what_owners_do_not_allow_is_refused_and_the_others_go_on(four: Site):
     for name in ("hospital", "ward"):
         told = f"{name}: refused by the owner's policy (E4)"
         assert f"not enrolled: {told}" in words
-        assert any(f"A device refused to take part: {told}" in note for note in run.result.notes)
+        assert any(f"A client refused to take part: {told}" in note for note in run.result.notes)
         (line,) = four.lines(name, run)
         assert line["what"] == "refused"
         assert line["reason"] not in words

@@ -64,7 +64,7 @@ def test_a_spent_budget_is_refused_and_the_others_go_on(four: Site, spent: Submi
     run = four.submit(STUDY, "after", **SOUND)
     words = run.end()
     assert f"not enrolled: hospital: {REFUSED}" in words
-    assert any(f"A device refused to take part: hospital: {REFUSED}" in n for n in run.result.notes)
+    assert any(f"A client refused to take part: hospital: {REFUSED}" in n for n in run.result.notes)
     assert [client["name"] for client in run.result.clients] == ["clinic", "lab", "ward"]
     assert [four.releases(name) for name in four.federation.names] == [2, 1, 2, 2]
     (line,) = four.lines("hospital", run)

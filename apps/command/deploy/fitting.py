@@ -157,7 +157,7 @@ class _Fitter:
             )
 
     def _check_policies(self, config: StudyConfig) -> None:
-        from trellis.apps.common.guard import wish
+        from trellis.apps.common.device_mod import wish
         from trellis.privacy.device.codes import PrivacyRefused
         from trellis.privacy.device.policy import Policy
 

@@ -215,7 +215,7 @@ def test_a_step_that_does_not_end_names_the_class(name, error, message):
 
 
 def test_a_device_names_the_class_to_its_owner_s_policy():
-    from trellis.apps.common.guard import wish
+    from trellis.apps.common.device_mod import wish
 
     asked = wish(ClusterAdmmConfig.from_settings({"loss": f"{HERE}.Huber"}))
     assert asked.names == {"loss": f"{HERE}.Huber"}

@@ -125,7 +125,7 @@ def test_a_restarted_device_whose_file_is_gone_is_named_and_passed_over(tmp_path
     run_local(apps.server_app, Losing(), devices, config, faults=fault, names=names)
     result = RunResult.load(tmp_path / "out")
     assert [row["clients"] for row in result.metrics] == [3, 3, 2, 2, 2, 2]
-    [note] = [note for note in result.notes if "A device was left out" in note]
+    [note] = [note for note in result.notes if "A client was left out" in note]
     assert "south: the data cannot be read or used (device error E2)" in note
 
 

@@ -1,6 +1,8 @@
-"""What stands between a server and a device: the policy before, the time meanwhile, codes after.
+"""Wraps every message on a device: checks the policy, limits the time, returns error codes only.
 
-Every message to a real device passes `guarded`, whatever its study. In this order:
+    client_app = ClientApp(mods=[device_mod])
+
+Every message to a real device passes `device_mod`, a Flower mod, whatever its study. In this order:
 
 1. the node config and the run's settings are read (whichever form they have, see `run_config`),
    and the owner's policy judges them (E1, E4);
@@ -8,7 +10,7 @@ Every message to a real device passes `guarded`, whatever its study. In this ord
 3. whatever goes wrong becomes a code; the details go to the device's log, and nowhere else.
 
 So no study can read data before the run is permitted, and none can tell more by failing than that
-it failed. A simulated node is not guarded: its texts stay visible.
+it failed. Messages to a simulated node pass as they are: its texts stay visible.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any
 from flwr.app import Context, Message
 
 from trellis.apps.common.enrolment import refusal
-from trellis.apps.common.node import Node
+from trellis.apps.common.node import Node, is_simulated
 from trellis.apps.common.run_config import complete
 from trellis.apps.common.settings import StudyConfig, config_class, permit_name
 from trellis.apps.common.tables import DataError
@@ -43,14 +45,16 @@ ENROL = "query.enrol"
 _logger = logging.getLogger("trellis.device")
 
 
-def guarded(message: Message, context: Context, answer: Answer) -> Message:
-    """Let a device answer one message; what it raises is a `DeviceError` without any details.
+def device_mod(message: Message, context: Context, call_next: Answer) -> Message:
+    """Have a device answer one message; what it raises is a `DeviceError` without any details.
 
     Raises
     ------
     DeviceError
         Whatever went wrong. Exceptions that are no `Exception`, an interrupt for one, pass.
     """
+    if is_simulated(context):
+        return call_next(message, context)
     metadata = message.metadata
     occasion = log.Occasion(
         run=str(context.run_id),
@@ -62,7 +66,7 @@ def guarded(message: Message, context: Context, answer: Answer) -> Message:
     task = _Task(message, context)
     with log.working_on(occasion):
         try:
-            return task.run(answer)
+            return task.run(call_next)
         except PrivacyRefused as reason:
             code = "E4"
             log.note(task.folder(), "refused", code=code, reason=str(reason))
