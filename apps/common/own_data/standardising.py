@@ -18,9 +18,7 @@ from trellis.apps.common.own_data import units
 from trellis.apps.common.own_data.scaling import Scaling, StandardisedConfig, public_scaling
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.settings import ConfigError
-from trellis.strategies.core.base import StudyStrategy
-from trellis.strategies.core.declared import Client
-from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.core.base import Client, StudyError, StudyStrategy
 
 log = logging.getLogger("trellis.run")
 
