@@ -22,7 +22,7 @@ from . import wire
 from .base import BadReply, Row, StudyError, StudyStrategy
 from .exchange import Answers
 from .rules import FEWEST
-from .sum_noise import noise_in
+from .sum_noise import noise_in as noise_in  # until all studies import it from there
 
 # Only a run that gathers its sums masked needs it, and has loaded it then.
 if TYPE_CHECKING:

@@ -39,8 +39,8 @@ def copy(tmp_path_factory) -> Path:
     """Return a copy of the checkout with the new study in it."""
     root = tmp_path_factory.mktemp("copy") / "trellis"
     root.mkdir()
-    folders = ("apps", "strategies", "privacy", "sim", "trellis", "benchmarks", "tests", "docs")
-    for name in (*folders, ".github"):
+    parts = ("apps", "strategies", "privacy", "sim", "trellis")
+    for name in (*parts, "benchmarks", "examples", "tests", "docs", ".github"):
         shutil.copytree(ROOT / name, root / name, ignore=MADE_HERE, symlinks=True)
     for path in ROOT.iterdir():
         if path.is_file():
