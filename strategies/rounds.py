@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -25,13 +26,12 @@ from trellis.privacy.accounting.events import PrivacyEvent
 from trellis.privacy.accounting.ledger import Ledger
 
 from .core import wire
-from .core.base import RoundPlan, _Progress
 from .core.checkpoint import Checkpoint, Snapshot
 from .core.closing.scores import ScoreTable
 from .core.declared import Client, bound_counts, short
 from .core.enrolment import StudyError, enrol
 from .core.exchange import OFFLINE
-from .core.history.rows import Row
+from .core.history.rows import Row, Rows
 from .core.member import Member
 from .core.nodes import may_change
 from .core.presence import Presence, matched
@@ -45,6 +45,31 @@ _ROUNDS_TO_COME_BACK = 3
 _MODEL, _STATE, _PREPROCESSING = "model.", "state.", "preprocessing."  # in checkpoints
 
 Middleware = Callable[[EnrolledGrid], Grid]
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """How long and with whom to run; see the settings of the same names."""
+
+    rounds: int
+    tolerance: float
+    clients: int
+    sample: int = 0
+    timeout: float = 3600.0
+    enrol_timeout: float = 120.0
+    clients_least: int = 0
+    devices: tuple[str, ...] = ()
+    # Who is asked how the result does on held-out records: nobody, simulated clients, or all.
+    scores: Literal["nobody", "simulated", "all"] = "nobody"
+
+
+@dataclass
+class _Progress:
+    rows: Rows = field(default_factory=Rows)
+    quiet_rounds: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    converged: bool = False
 
 
 class Rounds:

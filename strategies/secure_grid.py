@@ -38,7 +38,7 @@ from trellis.privacy.secagg.graph import FEWEST
 from .core.declared import Client
 from .core.enrolment import StudyError
 from .core.secure import SecureAnswers, SecureSum
-from .core.sums import noise_in
+from .core.sum_noise import noise_in
 from .enrolled_grid import EnrolledGrid
 from .grid_wrapper import GridWrapper
 

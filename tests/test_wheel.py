@@ -56,13 +56,13 @@ print(json.dumps({**found, "trellis": trellis.__file__, "sum": trellis.secure_su
 TYPED = """\
 import trellis
 from trellis.apps.common.settings import StudyConfig, config_class
-from trellis.strategies.core.base import StudyStrategy
+from trellis.strategies.node_strategy import NodeStrategy
 
 result: trellis.Result = trellis.run("consensus-graph", data=None, rounds=2)
 total: float = float(trellis.secure_sum({"a": [1.0], "b": [2.0]}).sum())
 graph: trellis.LearnedGraph = result.graph("consensus")
 kind: type[StudyConfig] = config_class("consensus-graph")
-name: str = StudyStrategy.__name__
+name: str = NodeStrategy.__name__
 trellis.run(5)
 """
 

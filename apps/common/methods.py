@@ -146,6 +146,8 @@ class Methods:
             return f"it has with privacy={_either(privacies)}, or leave it at its default"
         if methods := [other.method for other in having if other.privacy == row.privacy]:
             return f"it has with method={_either(methods)}, or leave it at its default"
+        if not having:
+            return "no method of this study uses it; leave it at its default"
         pairs = _either(f"{other.method} and privacy={other.privacy}" for other in having)
         return f"it has with method={pairs}, or leave it at its default"
 

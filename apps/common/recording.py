@@ -38,13 +38,13 @@ from trellis.apps.common.settings import ConfigError, StudyConfig
 from trellis.apps.network.place import clients_here, place_of, tell_of_graph
 from trellis.apps.pages.wording import Wording
 from trellis.privacy.accounting.ledger import Ledger
-from trellis.strategies.core.base import Client, RoundPlan, StudyStrategy
+from trellis.strategies.core.base import StudyStrategy
 from trellis.strategies.core.checkpoint import Checkpoint
-from trellis.strategies.core.declared import count_notes
+from trellis.strategies.core.declared import Client, count_notes
 from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.core.robust import Robust
 from trellis.strategies.node_strategy import Sampler
-from trellis.strategies.rounds import Rounds
+from trellis.strategies.rounds import RoundPlan, Rounds
 
 log = logging.getLogger("trellis.run")
 

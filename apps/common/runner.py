@@ -20,7 +20,7 @@ from trellis.apps.common.results import RunResult, is_held
 from trellis.apps.common.run_config import COMMON
 from trellis.apps.common.settings import ConfigError, Scalar, config_class
 from trellis.apps.common.tables import client_files, client_sources, shared_dataset
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 if TYPE_CHECKING:
     from trellis.sim.faults import Fault

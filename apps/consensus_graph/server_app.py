@@ -31,9 +31,8 @@ from trellis.strategies.consensus_graph.bound import GRAPH, graph_and_slope
 from trellis.strategies.consensus_graph.private import PersonalGraphs, PooledConsensus, Shared
 from trellis.strategies.consensus_graph.strategy import ConsensusGraph, first_graph, robust_mean
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import Client
 from trellis.strategies.core.closing.deliver import deliver
-from trellis.strategies.core.declared import total_note
+from trellis.strategies.core.declared import Client, total_note
 from trellis.strategies.core.rules import FEWEST
 from trellis.strategies.enrolled_grid import EnrolledGrid
 from trellis.strategies.node_strategy import NodeStrategy

@@ -21,9 +21,9 @@ from trellis.apps.common.seeds import generator
 from trellis.apps.common.settings import ConfigError
 from trellis.strategies.bounded_grid import BoundedGrid
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import Client
 from trellis.strategies.core.checkpoint import CheckpointError
 from trellis.strategies.core.closing.deliver import deliver
+from trellis.strategies.core.declared import Client
 from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.core.rules import FEWEST
 from trellis.strategies.enrolled_grid import EnrolledGrid

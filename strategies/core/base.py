@@ -24,8 +24,7 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -36,13 +35,14 @@ from numpy.typing import NDArray
 from trellis.privacy.accounting.events import PrivacyEvent
 from trellis.privacy.accounting.ledger import Ledger
 
+from ..rounds import RoundPlan, _Progress
 from . import wire
 from .checkpoint import Checkpoint, Snapshot
 from .closing.scores import ScoreTable
 from .declared import Client, bound_counts, short
 from .enrolment import StudyError, enrol
 from .exchange import OFFLINE, Answers, exchange
-from .history.rows import Row, Rows
+from .history.rows import Row
 from .member import Member
 from .nodes import may_change
 from .presence import Presence, matched
@@ -59,31 +59,6 @@ Vector = NDArray[np.float64]
 _ROUNDS_TO_COME_BACK = 3
 _PATIENCE_OUT_OF_RANGE = 3
 _PREPROCESSING = "preprocessing."  # in checkpoints
-
-
-@dataclass(frozen=True)
-class RoundPlan:
-    """How long and with whom to run; see the settings of the same names."""
-
-    rounds: int
-    tolerance: float
-    clients: int
-    sample: int = 0
-    timeout: float = 3600.0
-    enrol_timeout: float = 120.0
-    clients_least: int = 0
-    devices: tuple[str, ...] = ()
-    # Who is asked how the result does on held-out records: nobody, simulated clients, or all.
-    scores: Literal["nobody", "simulated", "all"] = "nobody"
-
-
-@dataclass
-class _Progress:
-    rows: Rows = field(default_factory=Rows)
-    quiet_rounds: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-    converged: bool = False
 
 
 class StudyStrategy(Strategy, Generic[Reply]):

@@ -9,22 +9,20 @@ of (20) in consensus-graph) is no `SumStrategy` and cannot be given one.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
-
-from trellis.privacy.accounting.events import PrivacyEvent
 
 from . import wire
 from .base import BadReply, Row, StudyError, StudyStrategy
 from .exchange import Answers
 from .rules import FEWEST
+from .sum_noise import noise_in as noise_in  # until all studies import it from there
 
 # Only a run that gathers its sums masked needs it, and has loaded it then.
 if TYPE_CHECKING:
@@ -36,31 +34,6 @@ Summands = dict[str, NDArray[np.float64]]
 def add_up(replies: Sequence[Summands], names: Iterable[str]) -> Summands:
     """Return the named arrays of all replies, added up in the order of the replies."""
     return {name: np.sum([reply[name] for reply in replies], axis=0) for name in names}
-
-
-def added(event: PrivacyEvent, counted: int) -> float:
-    """Return the variance of the noise that one client added to a sum.
-
-    ``counted`` is how many it would count on if it trusted as the run does: one that counts on
-    fewer adds the shares of the others itself (`privacy.mechanisms.shares.Share.counting_on`).
-    """
-    most = max(counted, event.noisers)
-    return event.sigma**2 * (most - event.noisers + 1) / most
-
-
-def noise_in(found: SecureAnswers) -> float:
-    """Return the standard deviation of the noise in an entry of a sum, by its clients' own word.
-
-    For shrinkage, forecasts and warnings: nothing checks that a client really added its share.
-    """
-    variance = 0.0
-    for client in found.survivors:
-        for key, record in found.clear.get(client, RecordDict()).items():
-            if key.startswith("privacy.") and isinstance(record, ConfigRecord):
-                event = PrivacyEvent.from_record(dict(record))
-                if event.mechanism == "summed-gaussian":
-                    variance += added(event, found.counted)
-    return math.sqrt(variance)
 
 
 class SumStrategy(StudyStrategy[Summands]):

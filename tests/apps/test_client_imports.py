@@ -32,6 +32,7 @@ NEVER = {
     ),
     *(
         "trellis.strategies.core.base",
+        "trellis.strategies.rounds",
         "trellis.strategies.core.secure",
         "trellis.privacy.secagg.server",
     ),

@@ -26,8 +26,8 @@ from trellis.apps.common.settings import ConfigError, config_class
 from trellis.apps.server_graph.config import ServerGraphConfig
 from trellis.apps.server_graph.spending import paper_epsilon, settled
 from trellis.privacy.accounting.budget import DeviceLedger, PrivacyRefused
-from trellis.strategies.core.base import StudyError
 from trellis.strategies.core.checkpoint import CheckpointError
+from trellis.strategies.core.enrolment import StudyError
 
 DEFAULT = {"clients": 4, "rounds": 3, "tolerance": 0.0}
 SMALL = {

@@ -26,10 +26,8 @@ def without_docstrings(text: str) -> str:
     return ast.dump(tree)
 
 
-def test_the_strategy_is_the_one_that_is_made_and_has_40_lines():
+def test_the_strategy_is_the_one_that_is_made():
     assert without_docstrings(BLOCKS[0]) == without_docstrings(STRATEGY.read_text())
-    _, _, body = BLOCKS[0].partition("class RidgeSum")
-    assert 35 <= len(body.splitlines()) <= 43
 
 
 def test_the_blocks_run_and_print_what_the_page_says():

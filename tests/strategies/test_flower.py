@@ -26,13 +26,12 @@ from trellis.strategies.consensus_graph.baselines import (
 )
 from trellis.strategies.consensus_graph.private import PooledConsensus, Shared
 from trellis.strategies.consensus_graph.strategy import ConsensusGraph, first_graph
-from trellis.strategies.core.base import RoundPlan
 from trellis.strategies.core.declared import Client
 from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.core.secure import SecureSum
 from trellis.strategies.enrolled_grid import EnrolledGrid
 from trellis.strategies.grid_wrapper import GridWrapper
-from trellis.strategies.rounds import Rounds
+from trellis.strategies.rounds import RoundPlan, Rounds
 from trellis.strategies.secure_grid import SecureGrid
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -155,15 +156,15 @@ def _remove(files: Iterable[Path], root: Path) -> None:
 
 def _defaults(path: Path) -> dict[str, Scalar]:
     """Return all settings of a study as an app has them, from its ``config.py``."""
-    spec = importlib.util.spec_from_file_location("_trellis_new_config", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
+    package = types.ModuleType("_trellis_new")  # its modules import each other
+    package.__path__ = [str(path.parent)]
+    sys.modules[package.__name__] = package
+    importlib.invalidate_caches()
     try:
-        spec.loader.exec_module(module)
+        module = importlib.import_module(f"{package.__name__}.{path.stem}")
     finally:
-        del sys.modules[spec.name]
+        for name in [name for name in sys.modules if name.partition(".")[0] == package.__name__]:
+            del sys.modules[name]
     own = [
         kind
         for kind in vars(module).values()

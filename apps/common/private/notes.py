@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from trellis.privacy.accounting.events import PrivacyEvent
 from trellis.privacy.accounting.ledger import Ledger
-from trellis.strategies.core.sums import added
+from trellis.strategies.core.sum_noise import added
 
 # Below, nobody would notice.
 _WORTH_SAYING = 1.02

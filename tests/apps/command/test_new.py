@@ -76,7 +76,7 @@ def test_a_study_is_entered_with_all_its_settings_and_in_order(checkout):
     after = tomllib.loads((checkout / "pyproject.toml").read_text())
     settings = after["tool"]["flwr"]["app"]["config"].pop(NAME)
     assert after == before
-    assert (settings["lambda"], settings["method"], settings["epsilon"]) == (0.001, "ridge", 1.0)
+    assert (settings["lambda"], settings["method"], settings["epsilon"]) == (0.001, "auto", 1.0)
     assert checkout / "tests/flower/test_trial_study.py" in made
     for path in made:
         assert not {"my-study", "my_study", "MyStudy"} & set(path.read_text().split())

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from trellis.apps.common.flower_log import log_through_flower
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from trellis.apps.common.runner import make_run_config
 from trellis.apps.common.settings import ConfigError, config_class
 from trellis.apps.pages.report import write_index
 from trellis.sim.grid import run_local
-from trellis.strategies.core.base import StudyError
 from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
+from trellis.strategies.core.enrolment import StudyError
 
 STUDY = "consensus-graph"
 SMALL = {"nodes": 6, "clients": 3, "signals": "20", "rounds": 5, "tolerance": 0.0}

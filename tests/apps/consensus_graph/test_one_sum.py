@@ -22,7 +22,7 @@ from trellis.privacy.accounting.budget import DeviceLedger, Policy
 from trellis.privacy.secagg.graph import expected_noisers
 from trellis.sim.faults import Drop
 from trellis.sim.grid import LocalGrid, run_local
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 STUDY = "consensus-graph"
 SMALL = {"privacy": "sound", "nodes": 8, "clients": 6, "signals": "30", "epsilon": 3.0}

@@ -9,7 +9,7 @@ from trellis.apps import run
 from trellis.apps.common.settings import ConfigError
 from trellis.apps.consensus_graph.config import ConsensusGraphConfig
 from trellis.sim.faults import Drop, Raise
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 STUDY = "consensus-graph"
 FEDAVG = {"method": "fedavg", "nodes": 8, "clients": 6, "signals": "10,20,30,20,10,40"}

@@ -14,7 +14,7 @@ from trellis.apps.gromov_wasserstein.model.gnn import build_model, load
 from trellis.apps.gromov_wasserstein.model.update import client_hits
 from trellis.apps.gromov_wasserstein.server_app import first_model
 from trellis.apps.gromov_wasserstein.simulate import federated_weights
-from trellis.strategies.core.base import Client
+from trellis.strategies.core.declared import Client
 from trellis.strategies.gromov_wasserstein.strategy import SPLITS
 
 SMALL = {"clients": 4, "graphs": 22, "rounds": 3, "local-epochs": 2, "downstream": "none"}

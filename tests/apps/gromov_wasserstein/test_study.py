@@ -20,7 +20,7 @@ from trellis.apps.gromov_wasserstein.model.gnn import build_model, load
 from trellis.apps.gromov_wasserstein.model.training import embed
 from trellis.apps.gromov_wasserstein.synthetic import synthetic_graphs
 from trellis.sim.faults import Nonsense, Raise, not_a_number
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.gromov_wasserstein.pairwise import pairwise
 
 STUDY = "gromov-wasserstein"

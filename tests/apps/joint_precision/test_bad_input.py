@@ -12,7 +12,7 @@ from trellis.apps.common.seeds import generator
 from trellis.apps.common.settings import ConfigError
 from trellis.apps.joint_precision.config import JointPrecisionConfig
 from trellis.apps.joint_precision.private.concordance import learning_count
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 STUDY = "joint-precision"
 GOOD = "a,b,c\n1,2,3\n2,1,0\n0,5,1\n4,4,2\n3,0,7\n"

@@ -11,7 +11,7 @@ from trellis import apps
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.runner import make_run_config
 from trellis.sim.grid import run_local
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from trellis.apps.common.runner import make_run_config
 from trellis.apps.network import bridge
 from trellis.sim.faults import Away
 from trellis.sim.grid import LocalGrid, node_ids, run_local
-from trellis.strategies.core.base import StudyError
-from trellis.strategies.core.enrolment import enrol, hear
+from trellis.strategies.core.enrolment import StudyError, enrol, hear
 from trellis.strategies.core.exchange import Answers
 from trellis.strategies.core.nodes import OnlineNode
 from trellis.strategies.core.presence import Presence

@@ -15,7 +15,8 @@ from trellis.strategies.consensus_graph.strategy import (
     read_graph,
 )
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import BadReply, StudyError
+from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.core.wire import BadReply
 
 STUDY = "consensus-graph"
 SMALL = {"nodes": 6, "clients": 4, "signals": "20", "rounds": 6, "tolerance": 0.0}

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from flwr.serverapp.strategy import Strategy
 
 from tests.studies import told
 from trellis import apps
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.runner import make_run_config
 from trellis.sim.grid import run_local
-from trellis.strategies.core.base import StudyStrategy
 from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
 
 # (study, settings): small, all rounds run, every method.
@@ -236,10 +234,6 @@ def test_resume_before_the_first_checkpoint_starts_at_the_beginning(tmp_path):
     settings = {"nodes": 6, "clients": 3, "signals": "20"}
     result = start("consensus-graph", settings, tmp_path, resume=True)
     assert len(result.metrics) == 6
-
-
-def test_strategies_are_flower_strategies():
-    assert issubclass(StudyStrategy, Strategy)
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):

@@ -12,8 +12,7 @@ from flwr.app import ConfigRecord, RecordDict
 from tests.strategies.core.devices import files, grid_of, run
 from trellis.sim.faults import Away
 from trellis.strategies.core import enrolment
-from trellis.strategies.core.base import StudyError
-from trellis.strategies.core.enrolment import Client, Heard, enrol, judged
+from trellis.strategies.core.enrolment import Client, Heard, StudyError, enrol, judged
 from trellis.strategies.core.nodes import OnlineNode, online
 
 BAD_FILES = {

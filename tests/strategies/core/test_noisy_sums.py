@@ -25,7 +25,7 @@ from trellis.sim.faults import Drop
 from trellis.sim.grid import LocalGrid
 from trellis.strategies.core.enrolment import Client, StudyError
 from trellis.strategies.core.secure import SecureSum
-from trellis.strategies.core.sums import noise_in
+from trellis.strategies.core.sum_noise import noise_in
 
 SIZE, DELTA, BITS = 400, 1e-5, 20
 RATIO = ratio_for(1.0, DELTA)

@@ -10,9 +10,8 @@ from trellis import apps
 from trellis.apps.common.results import RunResult
 from trellis.sim.faults import Away, Drop
 from trellis.sim.grid import LocalGrid, node_ids, run_local
-from trellis.strategies.core.base import StudyError
 from trellis.strategies.core.checkpoint import Checkpoint, CheckpointError
-from trellis.strategies.core.enrolment import Client
+from trellis.strategies.core.enrolment import Client, StudyError
 from trellis.strategies.core.nodes import OnlineNode
 from trellis.strategies.core.presence import Presence, matched
 

@@ -12,8 +12,10 @@ from trellis.privacy.secagg.client import register, weighted_summands
 from trellis.sim.faults import Drop, Nonsense, Raise
 from trellis.sim.grid import LocalGrid
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import BadReply, Client, RoundPlan, StudyError
 from trellis.strategies.core.checkpoint import Checkpoint
+from trellis.strategies.core.declared import Client
+from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.core.wire import BadReply
 from trellis.strategies.enrolled_grid import EnrolledGrid
 from trellis.strategies.gromov_wasserstein.descent import Descent
 from trellis.strategies.gromov_wasserstein.embeddings import ReleaseTerms, read_embeddings
@@ -24,7 +26,7 @@ from trellis.strategies.gromov_wasserstein.strategy import (
     read_trained,
     weighted_mean,
 )
-from trellis.strategies.rounds import Rounds
+from trellis.strategies.rounds import RoundPlan, Rounds
 from trellis.strategies.secure_grid import SecureGrid
 
 D, H = 3, 4

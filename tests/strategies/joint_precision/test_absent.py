@@ -17,7 +17,7 @@ from tests.strategies.joint_precision.federations import (
 from trellis.apps import run
 from trellis.apps.joint_precision.solver import solve_joint
 from trellis.sim.faults import Drop, Late, Raise
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 
 @BOTH

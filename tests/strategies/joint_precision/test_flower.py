@@ -20,7 +20,6 @@ from trellis.apps.joint_precision.problem import LocalProblem
 from trellis.apps.joint_precision.solver import glasso_alone, solve_joint
 from trellis.privacy.secagg.client import Summands, register
 from trellis.sim.grid import run_local
-from trellis.strategies.core.base import RoundPlan
 from trellis.strategies.core.declared import Client
 from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.core.secure import SecureSum
@@ -35,7 +34,7 @@ from trellis.strategies.joint_precision.messages import (
 )
 from trellis.strategies.joint_precision.private import PooledPrecision, layout
 from trellis.strategies.joint_precision.strategy import JointPrecision
-from trellis.strategies.rounds import Rounds
+from trellis.strategies.rounds import RoundPlan, Rounds
 from trellis.strategies.secure_grid import SecureGrid
 
 P, NODES, COUNT = 6, 4, 40

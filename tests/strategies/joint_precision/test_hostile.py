@@ -21,7 +21,7 @@ from trellis.apps import run
 from trellis.sim import faults
 from trellis.sim.faults import Nonsense
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import BadReply
+from trellis.strategies.core.wire import BadReply
 
 
 @pytest.mark.parametrize(
