@@ -18,7 +18,7 @@ from trellis.apps.common.own_data.scaling import scales_by_value
 from trellis.apps.common.progress import publish, row_of
 from trellis.apps.common.results import RunResult, is_held
 from trellis.apps.common.run_config import COMMON
-from trellis.apps.common.settings import ConfigError, Scalar, config_class
+from trellis.apps.common.settings import ConfigError, Scalar, config_class, in_current_words
 from trellis.apps.common.tables import client_files, client_sources, shared_dataset
 from trellis.strategies.core.enrolment import StudyError
 
@@ -129,7 +129,7 @@ def make_run_config(
 
     With ``data`` that is the default for a person's own data (`StudyConfig.own_data`).
     """
-    settings = dict(settings or {})
+    settings = in_current_words(settings or {})
     if data is not None:
         settings = config_class(study).for_own_data(settings)
     files = [] if data is None else _client_files(study, Path(data))

@@ -9,7 +9,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from trellis.apps.common.settings import AUTO_WORD, ConfigError, Scalar, config_class
+from trellis.apps.common.settings import (
+    AUTO_WORD,
+    ConfigError,
+    Scalar,
+    config_class,
+    in_current_words,
+)
 
 from . import privacy
 from .judging import CRITERIA
@@ -71,7 +77,7 @@ class Plan:
 
     @property
     def private(self) -> bool:
-        """Whether the runs are under ``privacy = "sound"``."""
+        """Whether the runs are under ``privacy = "dp"``."""
         return privacy.is_private(self.given)
 
     @property
@@ -154,7 +160,7 @@ def make_plan(
     ConfigError
         Names the setting or option that is wrong, before anything runs.
     """
-    given = dict(settings or {})
+    given = in_current_words(settings or {})
     usual = 0.0 if by in CRITERIA else config_class(study).own_data["held-out"]
     held_out = float(given.get("held-out", usual))
     if splits < 1:
@@ -245,7 +251,7 @@ def _with_budget(plan: Plan, spend: float | None) -> Plan:
     at_stake = plan.private and plan.data is not None and not plan.public
     if spend is not None and not at_stake:
         why = (
-            "only privacy='sound' spends anything"
+            "only privacy='dp' spends anything"
             if not plan.private
             else "synthetic and public data have nobody to protect"
         )

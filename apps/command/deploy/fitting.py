@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trellis.apps.common.own_data.choosing import FEWEST, Chosen, choose_places
-from trellis.apps.common.settings import ConfigError, StudyConfig, config_class
+from trellis.apps.common.settings import (
+    ConfigError,
+    StudyConfig,
+    config_class,
+    in_current_words,
+)
 
 
 @dataclass
@@ -49,7 +54,7 @@ def fit(
     ConfigError
         Names everything that does not fit.
     """
-    fitter = _Fitter(study, given, devices)
+    fitter = _Fitter(study, in_current_words(given), devices)
     fitter.refuse_unknown()
     fitter.choose(apart)
     fitter.check()
@@ -85,7 +90,7 @@ class _Fitter:
         self.chosen.take("clients", len(self.devices), "all devices")
         choose_places(self.chosen, list(self.devices.values()), "every node config")
         if strict := self._strict():
-            self.chosen.take("privacy", "sound", f"{strict[0]} allows nothing else")
+            self.chosen.take("privacy", "dp", f"{strict[0]} allows nothing else")
         if not apart:
             self._choose_for_own_data()
 
@@ -177,7 +182,7 @@ class _Fitter:
         found = []
         for name, node in self.devices.items():
             try:
-                if Policy.from_node_config(node).modes == ("sound",):
+                if Policy.from_node_config(node).modes == ("dp",):
                     found.append(name)
             except ValueError:
                 continue  # told by the check
