@@ -148,8 +148,15 @@ class Methods:
             return f"it has with method={_either(methods)}, or leave it at its default"
         if not having:
             return "no method of this study uses it; leave it at its default"
-        pairs = _either(f"{other.method} and privacy={other.privacy}" for other in having)
-        return f"it has with method={pairs}, or leave it at its default"
+        methods, privacies = (
+            {getattr(row, name) for row in having} for name in ("method", "privacy")
+        )
+        if len(having) == len(methods) * len(privacies):
+            names = _either(row.method for row in having)
+            where = f"{names} and privacy={_either(row.privacy for row in having)}"
+        else:
+            where = _either(f"{row.method} and privacy={row.privacy}" for row in having)
+        return f"it has with method={where}, or leave it at its default"
 
 
 def _either(names: Iterable[str]) -> str:

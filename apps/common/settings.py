@@ -416,9 +416,7 @@ def in_current_words(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with what ``privacy`` is called now, and warn of the old word."""
     if settings.get("privacy") != OLD_DP:
         return dict(settings)
-    log.warning(
-        "privacy=%r is called 'dp' now; the old word is accepted in this release only", OLD_DP
-    )
+    log.warning("privacy='sound' is called privacy='dp' now; the old word goes with this release")
     return {**settings, "privacy": "dp"}
 
 
