@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from trellis.apps.joint_precision.release import sensitivity as tau_sensitivity
 
 from trellis.apps.common.node import Node
 from trellis.apps.common.release import Release, noise_of
 from trellis.apps.common.tables import DataError, Table, read_table, read_tolerantly
 from trellis.apps.consensus_graph.problem import sensitivity, statistic
-from trellis.apps.joint_precision.kendall import kendall
 from trellis.privacy.accounting.budget import Policy, PrivacyRefused
 
 DEVICE = Node("a", -1, Path("/a.npz"), Path("/state"), False)
@@ -63,15 +61,6 @@ def test_no_record_moves_the_statistic_further_than_is_said(folder, pair, expone
     scale = sensitivity(clip, len(pair[0]))
     # In units of the bound: squares of 1e-100 are no floats.
     assert np.linalg.norm((first - second) / scale) <= 1.0 + 1e-9
-
-
-@settings(max_examples=100, deadline=None)
-@given(pair=neighbouring())
-def test_no_record_moves_tau_further_than_is_said(folder, pair):
-    first, second = (kendall(as_read(values, folder), variant="a") for values in pair)
-    upper = np.triu_indices(len(first), 1)
-    n, p = pair[0].shape
-    assert np.linalg.norm((first - second)[upper]) <= tau_sensitivity(p, n) * (1.0 + 1e-9)
 
 
 def test_ordinary_data_takes_no_detour():
