@@ -63,7 +63,7 @@ CASES = {
         Case("server-graph", "server-graph", _SERVER),
         Case("server-graph-sound", "server-graph", {**_SERVER, **_SOUND}),
         Case("cluster-admm", "cluster-admm", {**_SERVER, "clusters": "1"}),
-        Case("cluster-admm-sound", "cluster-admm", {**_SERVER, **_SOUND, "clusters": "1"}),
+        Case("cluster-admm-sound", "cluster-admm", {**_SOUND, "clusters": "1"}),
         Case("gromov-wasserstein-sound", "gromov-wasserstein", {**_GRAPHS, **_SOUND}),
     )
 }

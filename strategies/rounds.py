@@ -169,8 +169,6 @@ class Rounds:
         through = self.middleware(self.grid)
         if snapshot is None:
             self.find_preprocessing(through)
-        if self.preprocessing:
-            through = PreprocessingGrid(through, self.preprocessing)
         server_round = first = self._join(grid, first)
         for client in self._late:
             self._presence.place(client, first)
@@ -187,7 +185,7 @@ class Rounds:
                 if server_round > first:
                     self._refresh(grid, server_round)
                 self.network.expect(grid, server_round)
-                self._round(through, server_round, result)
+                self._round(self._preprocessed(through), server_round, result)
                 server_round = self.network.next(server_round)
         finally:
             self.network.end(server_round - 1)
@@ -195,6 +193,10 @@ class Rounds:
         self._refresh(grid, len(self.progress.rows), last=True)
         result.arrays = self.arrays
         return result
+
+    def _preprocessed(self, grid: Grid) -> Grid:
+        """Return a grid that adds what clients map their records by, which a round may find."""
+        return PreprocessingGrid(grid, self.preprocessing) if self.preprocessing else grid
 
     def _round(self, grid: Grid, server_round: int, result: Result) -> None:
         """Make one round, as Flower's ``start`` does: train, then evaluate."""

@@ -12,6 +12,9 @@ Nodes that are sent the same message are summed together: a strategy with severa
 a model of its own, gets one reply per server, whose source is the first node of that server. A
 group whose sum fails is left out; the exchange fails if no group has a sum.
 
+Beside ``arrays`` and ``metrics`` a reply has a record ``sum``: the ``nodes`` in it and, for those
+that sent it in the clear, their ``num-examples``.
+
 With ``noisy`` every client adds its share of one noise before it masks (distributed differential
 privacy), and the reply's metrics have ``noise``, the standard deviation in an entry of the sum.
 
@@ -45,7 +48,8 @@ _TIMEOUT = 3600.0
 class SecureGrid(GridWrapper):
     """A Grid around another: replies to ``train`` and ``evaluate`` messages are sums.
 
-    ``query`` messages pass as they are.
+    So are those to ``train`` messages with an action of their own, as ``train.units``, by what the
+    client registers for it. ``query`` messages pass as they are.
 
     Parameters
     ----------
@@ -79,11 +83,10 @@ class SecureGrid(GridWrapper):
     def _sum(self, asked: list[Message], timeout: float | None) -> list[Message]:
         """Return one reply per group of equal messages: the sum over the nodes that answered."""
         category = asked[0].metadata.message_type
-        if category not in ("train", "evaluate"):
+        if category.partition(".")[0] not in ("train", "evaluate"):
             raise StudyError(f"a secure sum of {category!r}: use train or evaluate messages")
-        groups = _alike(asked)
-        self._check_numbers(groups)
-        nodes = [message.metadata.dst_node_id for message in asked]
+        groups = self._large_enough(_alike(asked))
+        nodes = [message.metadata.dst_node_id for group in groups for message in group]
         clients = self._clients(nodes)
         number, label = self._numbers, asked[0].metadata.group_id
         found = self.sums.gather_groups(
@@ -103,10 +106,19 @@ class SecureGrid(GridWrapper):
         for group, one in zip(groups, found.values(), strict=True):
             self._enter_failures(one)
             if not one.error:
-                replies.append(Message(_content(one, group[0]), reply_to=group[0]))
+                content = _content(one, group[0])
+                content["sum"] = self._members(one)
+                replies.append(Message(content, reply_to=group[0]))
         if not replies:
             raise StudyError(" | ".join(dict.fromkeys(one.error for one in found.values())))
         return replies
+
+    def _members(self, found: SecureAnswers) -> ConfigRecord:
+        """Return who is in a sum, and with how many examples, as they said in the clear."""
+        of = {place: node for node, place in self._numbers.items()}
+        counts = [_examples(found.clear.get(place, RecordDict())) for place in found.survivors]
+        nodes = [of[place] for place in found.survivors]
+        return ConfigRecord({"nodes": nodes, "num-examples": counts})
 
     def _enter_failures(self, found: SecureAnswers) -> None:
         """Say of whom a sum goes without, if the grid below keeps account of that."""
@@ -120,29 +132,44 @@ class SecureGrid(GridWrapper):
         for place in found.survivors:  # in the sum, even if they did not help to open it
             self.grid.failures.pop(of[place], None)
 
-    def _check_numbers(self, groups: Sequence[Sequence[Message]]) -> None:
-        """Refuse a sum of too few; name the clients that are offline."""
+    def _large_enough(self, groups: list[list[Message]]) -> list[list[Message]]:
+        """Return the groups that a sum can be over, all if it is one; name who is offline.
+
+        Raises
+        ------
+        StudyError
+            If every group is too small.
+        """
+        found = [group for group in groups if len(group) >= FEWEST]
+        enrolled = self.grid if isinstance(self.grid, EnrolledGrid) else None
+        if found:
+            for group in groups:
+                if len(group) < FEWEST and enrolled is not None:
+                    few = TooFewClients.left(len(group), len(group), "are there", FEWEST)
+                    nodes = [message.metadata.dst_node_id for message in group]
+                    enrolled.failures |= dict.fromkeys(nodes, f"no secure sum: {few}")
+            return found
         fewest, server_round = min(map(len, groups)), groups[0][0].metadata.group_id
-        if fewest >= FEWEST:
-            return
         if len(groups) > 1:
             raise StudyError(
                 f"SecureGrid: {fewest} of the nodes are sent different messages than all others, "
                 f"and a sum is over {FEWEST} nodes at least that are sent the same, which masks "
                 "bind; run a strategy on it that needs nothing but a sum over each group of nodes"
             )
-        if not isinstance(self.grid, EnrolledGrid):
-            return  # the protocol says how many it needs
-        gone = sorted(self.grid.failures.items())
+        if enrolled is None:
+            return groups  # the protocol says how many it needs
+        gone = sorted(enrolled.failures.items())
         text = TooFewClients.left(fewest, fewest + len(gone), "are there", FEWEST)
-        names = " | ".join(f"{self.grid.client(number).name}: {why}" for number, why in gone)
+        names = " | ".join(f"{enrolled.client(number).name}: {why}" for number, why in gone)
         raise StudyError(f"round {server_round}: {text}. {names}")
 
     def _clients(self, nodes: Iterable[int]) -> list[Client]:
-        """Return every node that was ever asked, in the order of its first message."""
-        for node in nodes:
-            self._numbers.setdefault(node, len(self._numbers))
+        """Return every node that is or was there: a node may be asked later, and needs keys."""
         there = set(self.get_node_ids())
+        if isinstance(self.grid, EnrolledGrid):
+            nodes = range(1, len(self.grid.clients) + 1)
+        for node in [*nodes, *sorted(there)]:
+            self._numbers.setdefault(node, len(self._numbers))
         found = []
         for node, place in self._numbers.items():
             known = Client(f"node {node}", place, 0, [], node)
@@ -188,6 +215,11 @@ def _content(found: SecureAnswers, asked: Message) -> RecordDict:
         kind = sent[name].dtype if isinstance(sent, ArrayRecord) and name in sent else "float64"
         arrays[name] = Array(np.asarray(array, dtype=kind))
     return RecordDict({"arrays": arrays, "metrics": MetricRecord(dict(metrics))})
+
+
+def _examples(content: RecordDict) -> float:
+    count = content.get("metrics", ConfigRecord()).get("num-examples", 0.0)
+    return float(count) if isinstance(count, int | float) else 0.0
 
 
 def _added(found: SecureAnswers) -> dict[str, float]:

@@ -5,11 +5,6 @@
     be, sqrt(8). And the sum of counts by which clips are found: two samples whose lengths and
     targets are in different places, 2 apart. The observer knows all else, and the noise of all
     clients that the devices do not count on.
-``sound``, noise in every model (``release = "each"``): a whole run of T rounds. The observer is the
-    server. It sends the same v = c W e in every round; a client whose last sample is zero answers
-    with W e, one whose last sample is (b e, -Y) with much less: b is chosen to pull most. All
-    answers lie along e, and are added up with the weights of their noise. (A distance of about half
-    of what the proof allows for is all that we know how to reach.)
 ``paper``, one round: an ordinary client of the paper's synthetic data, and one of its samples
     replaced by another ordinary one. Nothing is chosen to be far apart.
 ``paper``, all rounds: as if every sample's gradient *were* within C, and one moved every answer by
@@ -35,11 +30,10 @@ from trellis.apps.common.settings import ConfigError
 from trellis.privacy.accounting.zcdp import decaying_total, paper_decaying_total, zcdp_epsilon
 from trellis.privacy.audit import Finding, audit
 from trellis.privacy.audit_sums import audit_sum
-from trellis.privacy.mechanisms.digits import quick_discrete_gaussian
-from trellis.privacy.mechanisms.discrete import GridPlan
 from trellis.privacy.mechanisms.shares import plan_share
 from trellis.privacy.secagg.graph import expected_noisers
 
+from .as_printed import round_event
 from .build import FRACTION_BITS
 from .config import ClusterAdmmConfig
 from .data import synthetic_table, synthetic_truth
@@ -47,18 +41,14 @@ from .private.budget import scales_ratio, teaching_ratio
 from .private.moments import SENSITIVITY, Question, moments
 from .private.scales import SENSITIVITY as SCALES_SENSITIVITY
 from .private.scales import scale_counts
-from .release import bounded, grid_plan, projected, round_event
-from .spending import spent_by_rounds
-from .steps import SureStep, primal_step
+from .steps import primal_step
 
 Array = NDArray[np.float64]
 
 # Of Sec. V-A; the epsilon is what its phi_0 spends, so that the run is not refused.
 PAPER_SETTINGS = {"phi0": 0.001, "zeta": 0.99, "rounds": 300, "bound": 0.1, "epsilon": 57.0}
-EACH_ROUNDS = 5  # of an attack on all rounds; every one draws noise anew
 TRIALS = 1_000_000
 DISCRETE_TRIALS = 100_000  # integers are drawn slowly
-_PULLS = 200  # lengths b that are tried
 
 
 def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) -> list[Finding]:
@@ -66,9 +56,9 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
 
     Parameters
     ----------
-    settings : kebab-case settings; ``privacy`` picks one of the two modes, both by default, and
-        ``release`` one way of ``sound``. Those of `PAPER_SETTINGS` hold for ``paper`` unless given
-        here, and ``release = "each"`` has `EACH_ROUNDS` rounds
+    settings : kebab-case settings; ``privacy`` picks one of the two, both by default: each with
+        those that have an effect in it. Those of `PAPER_SETTINGS` hold for ``paper`` unless given
+        here
     trials : runs on each of two neighbouring data sets
     """
     chosen = str(settings.get("privacy", "sound,paper"))
@@ -77,17 +67,18 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
     few = min(trials, DISCRETE_TRIALS)
     findings = []
     if "sound" in chosen:
-        config = ClusterAdmmConfig.from_settings({**settings, "privacy": "sound"})
+        config = _config({**settings, "privacy": "sound"})
         if config.sums:
             findings += [_moments(config, few, seed), _counts(config, few, seed)]
-        if config.release != "sum":
-            given = {"rounds": EACH_ROUNDS, **settings, "privacy": "sound", "release": "each"}
-            findings.append(_each(ClusterAdmmConfig.from_settings(given), few, seed))
     if "paper" in chosen:
         given = {**PAPER_SETTINGS, **settings, "privacy": "paper"}
-        config = ClusterAdmmConfig.from_settings(given)
+        config = _config(given)
         findings += [_one_round(config, trials, seed), _all_rounds(config, trials, seed)]
     return findings
+
+
+def _config(settings: Mapping[str, Any]) -> ClusterAdmmConfig:
+    return ClusterAdmmConfig.from_settings(ClusterAdmmConfig.having_effect(settings))
 
 
 def _moments(config: ClusterAdmmConfig, trials: int, seed: int) -> Finding:
@@ -141,65 +132,6 @@ def _summed(
     )
 
 
-class Answers(NamedTuple):
-    """What a client answers in every round, along one line, before noise on a grid."""
-
-    centre: float
-    plans: tuple[GridPlan, ...]
-
-    def draw(self, count: int, rng: np.random.Generator) -> Array:
-        """Return ``count`` independent runs (count, T)."""
-        centres = np.full(count, self.centre)
-        answers = [plan.apply(centres, rng, quick_discrete_gaussian) for plan in self.plans]
-        return np.column_stack(answers)
-
-
-def _each(config: ClusterAdmmConfig, trials: int, seed: int) -> Finding:
-    """Attack all rounds of noise in every model."""
-    count, size = config.sample_range()[0], config.features
-    share, rho = _share(config), config.penalty(size)
-    centres = [projected(w, config.clip_model)[0] for w in pulled(config, count, rho, share)]
-    plans = tuple(
-        grid_plan(config, n, count, size, rho, share) for n in range(1, config.rounds + 1)
-    )
-    data, neighbour = (Answers(float(centre), plans) for centre in centres)
-    weights = np.array([1.0 / plan.sigma**2 for plan in plans])
-    result = audit(
-        Answers.draw,
-        data,
-        neighbour,
-        trials=trials,
-        delta=config.delta,
-        rng=generator(seed, "audit of every model"),
-        direction=weights * np.sign(centres[1] - centres[0]),
-    )
-    terms = config.zeta, config.rounds, config.delta
-    claimed = spent_by_rounds("sound", config.phi_start, *terms)
-    moved = abs(centres[1] - centres[0]) / plans[0].sensitivity
-    setting = f"D = {count}, d = {size}, rho = {rho:g}; {moved:.0%} of the sensitivity is reached"
-    return Finding(f"sound, noise in every model, {config.rounds} rounds", claimed, setting, result)
-
-
-def pulled(config: ClusterAdmmConfig, count: int, rho: float, share: float) -> tuple[Array, Array]:
-    """Return a client's solutions of (4) with its last sample zero, and with one that pulls most.
-
-    The server's v is c W along the first feature; all other samples are zero.
-    """
-    size = config.features
-    c = rho + 2.0 * share * config.ridge
-    v = np.zeros(size)
-    v[0] = c * config.clip_model
-
-    def solved(length: float) -> Array:
-        X, y = np.zeros((count, size)), np.zeros(count)
-        X[-1, 0], y[-1] = length, -config.clip_target
-        X, y = bounded(config, X, y)
-        return SureStep(config.loss, X, y, config.ridge, share, rho).solve(v)
-
-    tried = [solved(length) for length in np.linspace(0.0, config.clip_features, _PULLS)]
-    return tried[0], min(tried, key=lambda w: float(projected(w, config.clip_model)[0]))
-
-
 class Watched(NamedTuple):
     """N(centre, deviation^2): a release as seen along one line."""
 
@@ -214,8 +146,8 @@ class Watched(NamedTuple):
 def _one_round(config: ClusterAdmmConfig, trials: int, seed: int) -> Finding:
     """Attack one answer with the paper's noise, an ordinary sample replaced by another."""
     count, models = ordinary(config, seed)
-    rho, share = config.penalty(config.features), _share(config)
-    event = round_event(config, 1, count, config.features, rho, share)
+    rho = config.penalty
+    event = round_event(config, 1, count, rho)
     moved = float(np.linalg.norm(models[1] - models[0]))
     data, neighbour = Watched(0.0, event.sigma), Watched(moved, event.sigma)
     rng = generator(seed, "audit of the paper's noise")
@@ -261,7 +193,7 @@ def ordinary(config: ClusterAdmmConfig, seed: int) -> tuple[int, tuple[Array, Ar
     own, others = (synthetic_table(config, seed, int(k)) for k in mates[:2])
     X, y = own.X.copy(), own.y.copy()
     X[-1], y[-1] = others.X[-1], others.y[-1]
-    rho, share = config.penalty(config.features), _share(config)
+    rho, share = config.penalty, _share(config)
     v = rho * truth.models[truth.clusters[0]]
     first, second = (
         primal_step(config.loss, A, b, config.ridge, share, rho).solve(v)

@@ -30,7 +30,7 @@ from trellis.apps.common.tables import DataError, numbered
 from trellis.apps.server_graph.data import Samples, read_samples
 from trellis.privacy.numerics import expit
 
-from .config import ONE_TASK, ClusterAdmmConfig
+from .config import ClusterAdmmConfig
 from .losses import is_own, own_loss, reading, targets_of
 
 Array = NDArray[np.float64]
@@ -95,12 +95,12 @@ def client_table(config: ClusterAdmmConfig, seed: int, node: Node) -> Samples:
     if node.data_path is None:
         return synthetic_table(config, seed, node.partition)
     loss = reading(config.loss)
-    return read_samples(node.data_path, loss, tolerant=config.privacy == "sound")
+    return read_samples(node.data_path, loss, tolerant=not config.clear_updates)
 
 
 def server_of(config: ClusterAdmmConfig, node: Node, context: Context) -> int:
     """Return which server, from 0 to S - 1, this client belongs to (`apps.common.assignment`)."""
-    if config.method == "fedavg":
+    if config.row is None or not config.row.has("servers"):
         return 0
     given = given_number("server", config.servers, node, context)
     return dealt_server(config.clients, config.servers, node) if given is None else given
@@ -117,7 +117,7 @@ def cluster_of(config: ClusterAdmmConfig, seed: int, node: Node, context: Contex
     if config.finds_clusters:
         return UNKNOWN
     count = config.cluster_count
-    required = count > 1 and config.method not in ONE_TASK
+    required = count > 1 and not config.one_task
     given = given_number("cluster", count, node, context, required)
     if given is not None:
         return given
@@ -147,18 +147,6 @@ def held_out_count(count: int, fraction: float) -> int:
     if fraction == 0.0 or count < 2:
         return 0
     return min(max(round(fraction * count), 1), count - 1)
-
-
-def held_out_rows(count: int, fraction: float) -> NDArray[np.bool_]:
-    """Return which of ``count`` rows are left out to choose Q by: `held_out_count`, evenly spaced.
-
-    Those that score the result are others, see `trellis.apps.common.evaluation.holding`.
-    """
-    held = np.zeros(count, dtype=np.bool_)
-    if number := held_out_count(count, fraction):
-        # Spread over the file, which may be sorted; no draw, so that every runtime agrees.
-        held[(np.arange(number) * count + count // 2) // number] = True
-    return held
 
 
 def _clusters(config: ClusterAdmmConfig, seed: int) -> Numbers:

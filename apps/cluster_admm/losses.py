@@ -1,19 +1,21 @@
-"""Losses by the setting ``loss``: ``ridge``, ``logistic``, or a class of a user's own [GG].
+"""Losses by the setting ``loss``: ``ridge``, ``logistic``, or one of a user's own [GG].
 
-A class of one's own is that of server-graph (`apps.server_graph.losses.Loss`): ``size``, ``loss``,
+One of one's own is registered or installed under a name (`trellis.apps.common.plugins`, kind
+``losses``), and is that of server-graph (`apps.server_graph.losses.Loss`): ``size``, ``loss``,
 ``gradients``, ``predict`` and ``check_targets``, of samples one by one, and if it likes ``hessian``
 (with which (4) is solved by Newton's method, else by L-BFGS), ``decision`` and ``targets =
 "numbers"``. The same class does for both studies. Here it has one parameter per feature: models of
 all clusters are mixed entry by entry. The regulariser R is not in it.
 
 It has to be convex for the rounds to converge to where they should. Nothing bounds its gradients,
-so ``privacy = "sound"`` is refused (`config`).
+so it is refused with noisy sums (`config`).
 """
 
 from __future__ import annotations
 
+from trellis.apps.common.plugins import find
 from trellis.apps.common.settings import ConfigError
-from trellis.apps.server_graph.losses import LeastSquares, Logistic, Loss, loss_by_name
+from trellis.apps.server_graph.losses import METHODS, LeastSquares, Logistic, Loss
 
 from .config import LOSSES
 
@@ -24,16 +26,25 @@ def is_own(name: str) -> bool:
 
 
 def own_loss(name: str, features: int | None = None) -> Loss:
-    """Return an instance of the named class.
+    """Return an instance of the loss of that name.
 
     Raises
     ------
     ConfigError
         Where it is not there, is no loss, or has not one parameter for each of ``features``.
-    PrivacyRefused
-        On a device whose owner does not list it.
     """
-    loss = loss_by_name(name)
+    found = find("losses", "loss", name, LOSSES)
+    # Before it is made: what is no loss is never run.
+    missing = [method for method in METHODS if not callable(getattr(found, method, None))]
+    if missing:
+        raise ConfigError(
+            f"loss={name!r}: {found.__name__} lacks {', '.join(missing)}; a loss needs "
+            f"{', '.join(METHODS)} (see trellis.apps.server_graph.losses.Loss)"
+        )
+    try:
+        loss: Loss = found()
+    except TypeError as error:
+        raise ConfigError(f"loss={name!r}: cannot be made without arguments ({error})") from None
     size = features if features is None else loss.size(features)
     if size != features:
         raise ConfigError(

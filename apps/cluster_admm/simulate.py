@@ -1,24 +1,9 @@
-"""The study without messages: all clients of all servers at once, ridge regression only [GG].
+"""The rounds of the study without messages: all clients of all servers at once [GG].
 
-For the paper's figures, over many seeds and settings. Every draw (data, clusters, graph, who takes
-part, noise) is the one that ``trellis run cluster-admm`` makes with the same seed, so both have the
-same models but for rounding; the rounds themselves are in `rounds`.
-
-Methods: ``gfl`` is ``pgfl`` with one task for all clients, compared with each client's own truth;
-``clusterfl`` has no edges between servers; ``fedavg`` has one server and one task. ``local`` is
-argmin f_k of every client for itself. It is its own server and its own cluster, so share_k = 1, and
-it sends nothing, so there is no noise: the same in every round.
-
-NMSD (50), in dB, two of it:
-
-    ``nmsd``           mean over clients k of |w_k - w*_q|^2 / |w*_q|^2, with w_k the client's last
-                       solution of (4) before its noise: as (50) is printed
-    ``nmsd_servers``   the same of w_{s,q}, the model that the server of k has for k's cluster: all
-                       that is known outside the clients where there is noise
-
-They agree in the limit without scheduling and noise. In the paper's setting with noise the servers'
-are up to 3 dB better: the duals (5) carry the noise of earlier rounds, which a mean over clients
-lessens and one w_k does not. The study's expected numbers are those of ``nmsd``.
+Nothing is written twice. Clients' steps (4) are those of `steps`, called with all clients that take
+part in place of one; who takes part, the servers' steps (8)-(10) and the duals (5) are the
+strategy's own. Every draw (who takes part, noise) is the one that ``trellis run cluster-admm``
+makes with the same seed, so both have the same models but for rounding.
 
 Noise from a seed protects nobody: this is arithmetic, not a protocol.
 """
@@ -31,18 +16,85 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.apps.common.servers import build_topology
 from trellis.apps.common.settings import ConfigError
+from trellis.strategies.core.robust import clipped_rows
 from trellis.strategies.topology.graph import Topology
 
-from .config import ONE_TASK, ClusterAdmmConfig
+from . import build
+from .config import ClusterAdmmConfig
 from .data import Truth, synthetic_table, synthetic_truth
-from .problem import Array, nmsd
-from .release import bounded
-from .rounds import Rounds
-from .steps import Places, alone
+from .problem import Array, Tables, nmsd
+from .steps import Places, alone, primal_steps
 
-Tables = tuple[tuple[Array, Array], ...]
+
+class Rounds:
+    """A run of a method with ADMM as it goes; clients are nodes 0 to K - 1.
+
+    Parameters
+    ----------
+    clusters : (K,) of every client; clients are dealt to servers in order
+    tables : X and y of every client
+
+    Attributes
+    ----------
+    strategy : the study's, with the servers' models (S, Q, d)
+    homes, groups : (K,) the server and the cluster of every client, as places in ``models``
+    clients, sent : (K, d) the clients' last w_k, and what they sent for it, noise included
+    """
+
+    def __init__(
+        self, config: ClusterAdmmConfig, seed: int, clusters: Places, tables: Tables
+    ) -> None:
+        self._config, self._seed = config, seed
+        self._counts = [len(y) for _, y in tables]
+        size, count = tables[0][0].shape[1], len(tables)
+        self.strategy = build.STRATEGIES[config.method](config, seed)
+        servers = len(self.strategy.adjacency)
+        self.strategy.begin(size)
+        self.strategy.assign(
+            {
+                k: {"server": k * servers // config.clients, "cluster": int(clusters[k])}
+                for k in range(count)
+            }
+        )
+        places = np.array([self.strategy.places[k] for k in range(count)], dtype=np.intp)
+        self.homes, self.groups = places[:, 0], places[:, 1]
+        shares = [self.strategy.share(k) for k in range(count)]
+        self._steps = primal_steps(config.loss, tables, config.ridge, shares, self.strategy.rho)
+        self.clients, self.sent = np.zeros((count, size)), np.zeros((count, size))
+
+    @property
+    def models(self) -> Array:
+        """The servers' models (S, Q, d)."""
+        return self.strategy.models
+
+    def step(self, server_round: int) -> Places:
+        """Run one round and return who took part."""
+        strategy, everyone = self.strategy, range(len(self.clients))
+        drawn = strategy.sampler(server_round, everyone) if strategy.sampler else everyone
+        chosen = np.array(drawn, dtype=np.intp)
+        target = np.array([strategy.target(k) for k in chosen.tolist()])
+        found = self._steps.solve(target, chosen)
+        self.clients[chosen] = found
+        if self._config.has_noise:
+            found = found + self._noise(server_round, chosen)
+        found = clipped_rows(found, target / strategy.rho, self._config.norm_bound)
+        self.sent[chosen] = found
+        strategy.update(server_round, dict(zip(chosen.tolist(), found, strict=True)))
+        return chosen
+
+    def _noise(self, server_round: int, clients: Places) -> Array:
+        """Return the noise (n, d) of (12) that clients add."""
+        from .as_printed import round_noise, round_sigma
+
+        size = self.clients.shape[1]
+        return np.array(
+            [
+                round_sigma(self._config, server_round, self._counts[k], self.strategy.rho)
+                * round_noise(self._seed, k, server_round).standard_normal(size)
+                for k in clients.tolist()
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -80,13 +132,14 @@ def simulate(config: ClusterAdmmConfig, seed: int) -> Simulation:
     Raises
     ------
     ConfigError
-        For another loss than ``ridge``, and where clusters are to be found.
+        For another loss than ``ridge``, for a method without rounds of ADMM but ``local``, and
+        where clusters are to be found.
     StudyError
         Where the models diverge.
     """
     if config.loss != "ridge":
         raise ConfigError(f"loss={config.loss!r}: only ridge can be simulated without messages")
-    if config.finds_clusters and config.method not in ONE_TASK:
+    if config.searches:
         raise ConfigError(
             f"clusters={config.clusters!r}: finding clusters takes messages; set their number"
         )
@@ -96,11 +149,11 @@ def simulate(config: ClusterAdmmConfig, seed: int) -> Simulation:
             "set held-out=0"
         )
     truth = synthetic_truth(config, seed)
-    graph = build_topology(config, seed)
-    if config.method == "local":
+    graph = build.graph(config, seed)
+    if config.method not in build.STRATEGIES:
         return _alone(config, seed, truth, graph)
     run = Rounds(config, seed, truth.clusters, client_tables(config, seed))
-    homes, groups = run.strategy.homes, run.strategy.groups
+    homes, groups = run.homes, run.groups
     targets = truth.models[truth.clusters]
     own, servers = np.empty(config.rounds), np.empty(config.rounds)
     took_part = np.zeros((config.rounds, config.clients), dtype=np.bool_)
@@ -113,9 +166,8 @@ def simulate(config: ClusterAdmmConfig, seed: int) -> Simulation:
 
 
 def client_tables(config: ClusterAdmmConfig, seed: int) -> Tables:
-    """Return X and y of every client, clipped where the settings say so."""
-    raw = _raw_tables(_of_data(config), seed)
-    return tuple(bounded(config, X, y) for X, y in raw)
+    """Return X and y of every client of the synthetic data."""
+    return _tables(_of_data(config), seed)
 
 
 def _alone(config: ClusterAdmmConfig, seed: int, truth: Truth, graph: Topology) -> Simulation:
@@ -137,6 +189,6 @@ def _of_data(config: ClusterAdmmConfig) -> ClusterAdmmConfig:
 
 
 @lru_cache(maxsize=16)
-def _raw_tables(config: ClusterAdmmConfig, seed: int) -> Tables:
+def _tables(config: ClusterAdmmConfig, seed: int) -> Tables:
     tables = (synthetic_table(config, seed, k) for k in range(config.clients))
     return tuple((table.X, table.y) for table in tables)

@@ -199,13 +199,11 @@ class Step(Protocol):
 
 
 class SureStep:
-    """The step of one client that its data cannot make fail, for ``privacy = "sound"``.
+    """The step of one client that its data cannot make fail, for a device's own model.
 
-    Whether a client answers must not depend on one of its samples. The same numbers as those of
-    `primal_step` wherever that has any. Newton's method for ``logistic`` may not end where features
-    are long: then `LogisticStep.descend` finds the same minimiser, to the same accuracy. What is
-    not finite, which needs scales that `exactness` allows only where the result does not matter,
-    is v / c, the solution without data.
+    The same numbers as those of `primal_step` wherever that has any. Newton's method for
+    ``logistic`` may not end where features are long: then `LogisticStep.descend` finds the same
+    minimiser, to the same accuracy. What is not finite is v / c, the solution without data.
     """
 
     def __init__(

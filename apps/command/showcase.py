@@ -46,7 +46,8 @@ SHOWCASES: dict[str, Showcase] = {
         }
     ),
     "server-graph": Showcase(
-        {"method": "none", "rounds": 50, "step": 1.0}, {"batch": 0, "step": 0.6}
+        {"method": "none", "rounds": 50, "step": 1.0},
+        {"method": "hybrid", "batch": 0, "step": 0.6},
     ),
 }
 

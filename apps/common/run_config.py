@@ -68,6 +68,9 @@ def complete(run_config: dict[str, Any], supernodes: int = 0) -> dict[str, Any]:
     last = _last  # which another thread may replace
     if last is None or last[1] != supernodes or last[0] != run_config:
         found = by_study(run_config)
+        if supernodes:  # a device parses settings after its policy has judged them, and not before
+            study = str(found["study"])
+            config_class(study).typed("clients", found.get(f"{study}.clients", 0))
         if left_open(found):
             found = _chosen(found, supernodes)
         last = dict(run_config), supernodes, None if found == run_config else found

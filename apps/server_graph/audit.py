@@ -6,13 +6,13 @@ the model (0 in every round), knows everything but the one record, and has the n
 that a device does not count on. He sees one sum, or all sums of a run, which he adds up; batches
 are drawn in secret in these. One coordinate is all that differs.
 
-**Noise between servers** (``sound`` with ``release = "each"``, and ``paper``). The neighbours: all
-data of one client of server m replaced, targets so far away that its clipped gradient has length B
-along the diagonal in every round, whatever the model, or against it. The other servers together see
-y_j = psi_j + g_j of every round j; since the own combination takes the noise back, psi_j parts by
-the same for every transcript (`release`), so what is left after subtracting psi_j is noise, or
-noise and a shift. They look at the likelihood ratio. With one client a server, which the theorem
-allows, the l1 distance is sqrt(M) times what Theorem 2 counts.
+**Noise between servers** (``paper``). The neighbours: all data of one client of server m replaced,
+targets so far away that its clipped gradient has length B along the diagonal in every round,
+whatever the model, or against it. The other servers together see y_j = psi_j + g_j of every round
+j; since the own combination takes the noise back, psi_j parts by the same for every transcript
+(`release`), so what is left after subtracting psi_j is noise, or noise and a shift. They look at
+the likelihood ratio. With one client per server, which the theorem allows, the l1 distance is
+sqrt(M) times what Theorem 2 counts.
 
 **Its own clients** (``paper``). Server m sends w_m to its clients: with what the servers sent each
 other, one of them takes the noise off. The attack plays the servers of a graph for one round.
@@ -42,13 +42,12 @@ from trellis.privacy.secagg.graph import expected_noisers
 from trellis.strategies.server_graph.exchange import neighbours as near
 from trellis.strategies.server_graph.exchange import servers
 
-from .build import releases_in
 from .config import ServerGraphConfig
 from .losses import loss_by_name
 from .private import Terms, clipped_mean
 from .problem import local_steps
 from .simulate import FRACTION_BITS
-from .spending import paper_epsilon, settled, sound_epsilon
+from .spending import paper_epsilon, releases_in, settled
 
 Array = NDArray[np.float64]
 
@@ -77,18 +76,11 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
     if chosen not in ("sound,paper", "sound", "paper"):
         raise ConfigError(f"privacy={chosen!r} claims nothing to audit; use sound or paper")
     findings = []
-    release = str(settings.get("release", "auto"))
     if "sound" in chosen:
-        if release != "each":
-            config = ServerGraphConfig.from_settings({**settings, "privacy": "sound"})
-            if config.sums:
-                findings += audit_sums(config, min(trials, SUM_TRIALS), seed)
-        if release != "sum":
-            each = {**BETWEEN, **settings, "privacy": "sound", "release": "each"}
-            findings.append(audit_between(ServerGraphConfig.from_settings(each), trials, seed))
+        config = ServerGraphConfig.from_settings({**settings, "privacy": "sound"})
+        findings += audit_sums(config, min(trials, SUM_TRIALS), seed)
     if "paper" in chosen:
-        given = {**BETWEEN, **settings, "privacy": "paper", "release": "each"}
-        config = ServerGraphConfig.from_settings(given)
+        config = ServerGraphConfig.from_settings({**BETWEEN, **settings, "privacy": "paper"})
         findings.append(audit_between(config, trials, seed))
         if config.method == "hybrid":
             findings.append(audit_by_a_client(config, min(trials, CLIENT_TRIALS), seed))
@@ -102,9 +94,7 @@ def audit_sums(config: ServerGraphConfig, trials: int, seed: int) -> list[Findin
     """Attack one noisy sum, the record in its batch, and all sums of a run."""
     terms, samples = Terms.of(config), config.sample_counts()[0]
     one, other = summands(config)
-    own = config.clients // (1 if config.method == "fedavg" else config.servers)
-    asked = min(config.sample or own, own)
-    counted = expected_noisers(asked, config.dropout, config.colluding)
+    counted = expected_noisers(config.asked_by_a_server, config.dropout, config.colluding)
     share = Together(terms.needed_deviation(samples), terms.least_ratio).plan(
         FRACTION_BITS,
         terms.ratio(samples),
@@ -176,7 +166,7 @@ def audit_between(config: ServerGraphConfig, trials: int, seed: int) -> Finding:
     rounds, size = shifts.shape
     graph = build_topology(config, seed, config.weights)
     messages = releases_in(config, graph)
-    config = settled(config, size, messages)
+    config = settled(config, size)
     scale = config.sigma / np.sqrt(2.0)
     # With noise on every edge all neighbours together see as many draws of a round.
     shift = np.repeat(shifts, messages, axis=0).ravel()
@@ -191,21 +181,15 @@ def audit_between(config: ServerGraphConfig, trials: int, seed: int) -> Finding:
         # floating point, which no claim here covers: they are rounded off.
         return np.round(told, 9)
 
-    sound = config.privacy == "sound"
-    if sound:
-        claimed = sound_epsilon(config, rounds, size, messages)
-    else:
-        claimed = paper_epsilon(config, rounds)
-    rng = generator(seed, f"audit between servers {config.privacy}")
-    delta = config.delta if sound else 0.0
-    found = audit(sample, False, True, trials=trials, delta=delta, rng=rng, direction=ratio)
+    claimed = paper_epsilon(config, rounds)
+    rng = generator(seed, "audit between servers paper")
+    found = audit(sample, False, True, trials=trials, delta=0.0, rng=rng, direction=ratio)
     exact = float(np.abs(shift).sum()) / scale
-    words = "sound, between servers" if sound else "paper, Theorem 2"
     setting = (
         f"{_where(config)}, sigma {config.sigma:.3g}; exactly, the likelihoods of a transcript "
         f"differ by a factor of up to e^{exact:.3g}"
     )
-    return Finding(f"{words}, {_rounds(rounds)}", claimed, setting, found)
+    return Finding(f"paper, Theorem 2, {_rounds(rounds)}", claimed, setting, found)
 
 
 def apart(config: ServerGraphConfig) -> Array:
@@ -224,8 +208,7 @@ def apart(config: ServerGraphConfig) -> Array:
         )
     loss = loss_by_name(config.loss)
     size = loss.size(config.features)
-    own = config.clients // config.servers
-    asked = min(config.sample or own, own)
+    asked = config.asked_by_a_server
     w, found = [np.zeros(size), np.zeros(size)], []
     pace = config.pace(size)
     rows = np.zeros((config.local_steps, 1), dtype=np.int64)
@@ -248,7 +231,7 @@ def audit_by_a_client(config: ServerGraphConfig, trials: int, seed: int) -> Find
     """Attack the first round as a client of server m that sees what servers sent each other."""
     shift = apart(replace(config, rounds=1))[0]
     graph = build_topology(config, seed, config.weights)
-    settled_config = settled(config, shift.size, 1)
+    settled_config = settled(config, shift.size)
     sigma, rng = settled_config.sigma, generator(seed, "audit by a client")
 
     def sample(moved: bool, count: int, source: np.random.Generator) -> Array:
@@ -280,8 +263,7 @@ def without_noise(w: Array, told: Array, letters: Mapping[int, Array], weights: 
 
 
 def _where(config: ServerGraphConfig) -> str:
-    own = config.clients // config.servers
-    asked = min(config.sample or own, own)
+    asked = config.asked_by_a_server
     return (
         f"{config.method}, M = {config.features}, {asked} client{'s' if asked > 1 else ''} asked "
         f"per server, B = {config.clip:g}, step {config.step:g}"

@@ -1,26 +1,22 @@
 """The client of server-graph: message in, message out.
 
-A client gets its server's model w_{p,i-1} and returns w_{p,k,i} after its mini-batch steps (6): in
-the clear, or masked so that the server learns the sum over its clients only. Nothing is kept from
-round to round but the parsed data, in memory and for this run only: another run, other settings or
-a changed file are read anew.
+Which function answers ``train`` is the method's (`methods`). A client gets its server's model
+w_{p,i-1} and returns w_{p,k,i} after its mini-batch steps (6): in the clear, or masked so that the
+server learns the sum over its clients only. Nothing is kept from round to round but the parsed
+data, in memory and for this run only: another run, other settings or a changed file are read anew.
 
 In simulation mini-batches come from the run's seed. On a device they come from the operating
 system: no server knows which samples were drawn.
 
-With noise in sums (``privacy = "sound"``, `private`) a server learns one noisy sum over its clients
-in a round, which the device counts in its own ledger, and a device with a budget takes part. At the
-end every device is sent the private model, and makes one of its own of it that stays there
-(`personal_model`).
+With ``privacy = "sound"`` (`private`) a server learns one noisy sum over its clients in a round,
+which the device counts in its own ledger, and a device with a budget takes part. At the end every
+device is sent the private model, and makes one of its own of it that stays there. No sample makes a
+client refuse or fail there: see `data` and `trellis.privacy.mechanisms.clipping`.
 
 Otherwise: without masks a server learns every w_{p,k,i}, which for one step tells the mean gradient
-of the batch, (w_{p,i-1} - w_{p,k,i}) / mu. With ``release = "each"`` servers add noise to what they
-tell each other: it does not protect a client from its own server, and no device can check it. So a
-device whose owner has set a budget (``max-epsilon``) refuses it; with ``require-privacy`` it takes
-part under ``privacy = "sound"``, and by secure aggregation only: its server learns sums, and what
-sums tell is not bounded. It also keeps to `RANGES`, so that a server cannot choose steps that carry
-one sample's gradient past all others. Under ``sound`` no sample makes a client refuse or fail: see
-`data` and `trellis.privacy.mechanisms.clipping`.
+of the batch, (w_{p,i-1} - w_{p,k,i}) / mu. Noise that servers add to what they send each other does
+not protect a client from its own server, and no device can check it. So a device whose owner has
+set a budget (``max-epsilon``) refuses, and so does one with ``require-privacy``.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
@@ -48,13 +44,14 @@ from trellis.apps.common.private.personal import Personal, personal
 from trellis.apps.common.seeds import generator
 from trellis.privacy.accounting.budget import Policy, PrivacyRefused
 from trellis.privacy.mechanisms.shares import Together
-from trellis.privacy.secagg.client import Summands, register
+from trellis.privacy.secagg.client import COUNT, Summands, register
 from trellis.strategies.core import wire
 from trellis.strategies.core.robust import clipped
 
 from .config import ServerGraphConfig
 from .data import Samples, client_table, server_of
 from .losses import Loss, loss_by_name
+from .methods import METHODS
 from .private import (
     GRADIENTS,
     SCORE,
@@ -66,7 +63,6 @@ from .private import (
     score_terms,
 )
 from .problem import draw_batches, local_steps, takes_all
-from .spending import settled
 
 if TYPE_CHECKING:
     from trellis.apps.common.evaluation.measures import Scores
@@ -75,14 +71,8 @@ app = ClientApp()
 
 Array = NDArray[np.float64]
 
-# What a device takes whose owner requires privacy.
-RANGES = {
-    "clip": (1e-6, 1e6),
-    "step": (1e-9, 1e3),
-    "ridge": (0.0, 1e6),
-    "sigma": (1e-9, 1e9),
-    "local_steps": (1, 10_000),
-}
+# The bounds on a gradient that a device takes whose owner requires privacy.
+CLIPS = 1e-6, 1e6
 
 
 @dataclass(frozen=True)
@@ -128,58 +118,45 @@ def enrol(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
+    """Answer as the run's method does."""
+    config = _memory.run(context).config
+    if config.masks_clients:
+        raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
+    reply: Message = METHODS.load(config.row.client)(message, context)
+    return reply
+
+
+def model(message: Message, context: Context) -> Message:
     """Return this client's model after its steps from the server's."""
-    content = RecordDict({"arrays": wire.record({"model": _update(message, context)})})
-    return Message(content, reply_to=message)
+    metrics = MetricRecord({"num-examples": len(_memory.client(context).learning[1])})
+    arrays = wire.record({"model": _update(message, context)})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+
+def sums_only(message: Message, context: Context) -> Message:
+    """Refuse: this method answers in noisy secure sums only."""
+    raise ValueError("the run asks for noisy sums only; this reply would be in the clear")
 
 
 def summands(message: Message, context: Context) -> Summands:
-    """Return what this client adds to its server's sums.
-
-    Its model, and one; with noise in sums its clipped gradients, or its score of a public model;
-    before all that, where features are standardised, sums or counts of their sizes.
-    """
+    """Return what this client adds to its server's sum: its model, or clipped gradients."""
     config = _memory.run(context).config
     if config.sums:
-        return _noisy_summands(message, context)
-    if "order" in message.content and message.content["order"].get("units") is True:
-        if config.units() != "summed":
-            raise ValueError("the run does not ask for sums of features")
-        tell_once(context, "sums of features")
-        return Summands(units.summands(_memory.client(context).columns))
-    return Summands({"model": _update(message, context), "count": np.ones(1)})
+        return _gradient(message, context)
+    if not config.masks_clients:
+        raise ValueError("the run asks for no secure sums")
+    # Every client counts alike in (7).
+    return Summands({"model": _update(message, context), COUNT: np.ones(1)})
 
 
-# The same model, masked, for the server that asks for the sum by secure aggregation.
-register(app, summands)
-
-
-def _noisy_summands(message: Message, context: Context) -> Summands:
-    """Return this client's u, or the sum of its held-out samples' terms, with noise to come."""
-    run, client = _memory.run(context), _memory.client(context)
-    terms, order = Terms.of(run.config), message.content["order"]
-    if order.get("settings") != digest(run.config):
-        raise PrivacyRefused("the order is of other settings than this device was given")
-    if order.get("units") is True:
-        return _noisy_units(context, run.config, client, terms)
-    client = client.standardised(message)
-    w, samples = _model(message, client), client.samples
-    number, count = int(wire.number(order, "round")), len(samples.y)
-    held_out = client.held
-    if order.get("score") is True:
-        if not held_out.any():
-            raise ValueError("the run holds no samples out: there is no score")
-        scored = score_terms(client.loss, w, samples.X[held_out], samples.y[held_out])
-        return noisy(
-            *(context, run.config, {"terms": np.array([scored.sum()])}),
-            what=SCORE,
-            sensitivity=1.0,
-            ratio=terms.score_ratio,
-            server_round=number,
-            releases=SCORE_RELEASES,
-        )
+def _gradient(message: Message, context: Context) -> Summands:
+    """Return this client's u, with noise to come."""
+    run, client = _memory.run(context), _memory.client(context).standardised(message)
+    terms, told = Terms.of(run.config), _told(message, run.config)
+    w, count = _model(message, client), len(client.samples.y)
+    number = int(wire.number(told, "server-round"))
     sensitivity, rates = terms.sensitivity(count), terms.rates(count)
-    deviation = _enough(float(order["deviation"]), terms.needed_deviation(count))  # type: ignore[arg-type]
+    deviation = _enough(float(told["deviation"]), terms.needed_deviation(count))  # type: ignore[arg-type]
     if client.node.simulated:
         rng = generator(run.seed, "batch", client.node.partition, number)
     else:
@@ -199,23 +176,57 @@ def _noisy_summands(message: Message, context: Context) -> Summands:
     )
 
 
-def _noisy_units(
-    context: Context, config: ServerGraphConfig, client: _Client, terms: Terms
-) -> Summands:
-    """Return counts of the sizes of this client's features, with noise to come."""
-    if not terms.units:
+def score(message: Message, context: Context) -> Summands:
+    """Return the sum of this client's held-out terms under a public model, with noise to come."""
+    run, client = _memory.run(context), _memory.client(context).standardised(message)
+    terms, told = Terms.of(run.config), _told(message, run.config)
+    w, samples, held_out = _model(message, client), client.samples, client.held
+    if not (run.config.sums and run.config.held_out):
+        raise ValueError("the run declares no held-out score")
+    if not held_out.any():
+        raise ValueError("the run holds no samples out: there is no score")
+    scored = score_terms(client.loss, w, samples.X[held_out], samples.y[held_out])
+    return noisy(
+        *(context, run.config, {"terms": np.array([scored.sum()])}),
+        what=SCORE,
+        sensitivity=1.0,
+        ratio=terms.score_ratio,
+        server_round=int(wire.number(told, "server-round")),
+        releases=SCORE_RELEASES,
+    )
+
+
+def sizes(message: Message, context: Context) -> Summands:
+    """Return sums of the sizes of this client's features, or counts of them with noise to come."""
+    config, client = _memory.run(context).config, _memory.client(context)
+    way, columns = config.units(is_apart(context.run_config)), client.columns
+    if way == "summed":
+        tell_once(context, "sums of features")
+        return Summands(units.summands(columns))
+    if way != "noisy":
         raise PrivacyRefused("the run does not ask for the scale of features")
-    columns = client.columns
+    _told(message, config)
     return noisy(
         *(context, config, {units.COUNTS: units.sign_counts(columns)}),
         what=units.WHAT,
         sensitivity=units.sensitivity_of_counts(columns.shape[1]),
-        ratio=terms.units_ratio,
+        ratio=Terms.of(config).units_ratio,
     )
 
 
+register(app, summands, score, units=sizes)
+
+
+def _told(message: Message, config: ServerGraphConfig) -> ConfigRecord:
+    """Return the record ``config`` of a message, if it is of the settings of this device's run."""
+    told = message.content.get("config")
+    if not isinstance(told, ConfigRecord) or told.get("settings") != digest(config):
+        raise PrivacyRefused("the message is of other settings than this device was given")
+    return told
+
+
 def _enough(deviation: float, needed: float) -> float:
-    """Return the noise that all clients of a sum were told, where it is enough for this one."""
+    """Return the noise that all clients of a sum were sent, if it is enough for this one."""
     if not needed * (1.0 - 1e-12) <= deviation < math.inf:
         raise PrivacyRefused(
             f"the server asks for noise of {deviation:g} in the sum; with this number of samples "
@@ -279,11 +290,9 @@ def _update(message: Message, context: Context) -> Array:
     """Return w_{p,k,i}, (6)."""
     run = _memory.run(context)
     config = run.config
-    if config.masks_clients and not message.metadata.message_type.startswith("train.secagg"):
-        raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
     client = _memory.client(context).standardised(message)
     w = _model(message, client)
-    server_round = int(wire.number(message.content.get("order"), "round"))
+    server_round = int(wire.number(message.content.get("config"), "server-round"))
     X, y = client.learning
     if takes_all(len(y), config.batch):
         rng = None  # to make one takes longer than a small client's step
@@ -313,31 +322,11 @@ def _permit(config: ServerGraphConfig, context: Context) -> None:
     policy.permit(config.privacy)
     if math.isfinite(policy.max_epsilon) and not config.sums:
         raise PrivacyRefused(
-            f"this device has a budget (max-epsilon {policy.max_epsilon:g}); with release='each' "
-            "the servers add the noise, so a device can count nothing against it. It takes part in "
-            "noisy sums (privacy='sound', release='sum'); to take part by secure sums alone, set "
-            "require-privacy=true in place of max-epsilon"
+            f"this device has a budget (max-epsilon {policy.max_epsilon:g}); with privacy="
+            f"{config.privacy!r} it can count nothing against it. It takes part with "
+            "privacy='sound'"
         )
-    if policy.require_privacy:
-        _permit_settings(config)
-
-
-def _permit_settings(config: ServerGraphConfig) -> None:
-    """Refuse updates in the clear, and settings at which masks or clips would hide nothing."""
-    if not config.masks_clients:
+    if policy.require_privacy and not CLIPS[0] <= config.bound <= CLIPS[1]:
         raise PrivacyRefused(
-            f"this device requires privacy; method={config.method!r} with secure-aggregation="
-            f"{config.secure_aggregation!r} takes its updates in the clear. Set "
-            "secure-aggregation='on'"
+            f"this device takes clip from {CLIPS[0]:g} to {CLIPS[1]:g}: {config.bound:g}"
         )
-    for name, (low, high) in RANGES.items():
-        if config.sums and name != "clip":
-            continue  # with noise in sums a device takes no step, and servers add no noise
-        if name == "step" and config.is_auto("step"):
-            continue  # this device's own choice
-        # Of sigma=auto the least that it can be: that of a model of one parameter.
-        value = config.bound if name == "clip" else getattr(settled(config, 1, 1), name)
-        if not low <= value <= high:
-            raise PrivacyRefused(
-                f"this device takes {name.replace('_', '-')} from {low:g} to {high:g}: {value:g}"
-            )

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from trellis.apps.common import plugins
+from trellis.apps.common.methods import Method, Methods
 from trellis.apps.common.own_data.scaling import StandardisedConfig
 from trellis.apps.common.settings import AUTO, ConfigError, Scalar
 from trellis.strategies.core.rules import FEWEST
 from trellis.strategies.topology.rules import check_rule
 
-NOISY_METHODS = ("hybrid", "iid", "masked")
+from .methods import METHODS
+
 LOSSES = ("logistic", "least-squares")
 # With noise in sums, where clip = 0 is set: about the gradient of a sample with features of unit
 # scale near the minimum.
 DEFAULT_CLIP = 0.5
+EXAMPLES = ("small-mlp",)  # built in as well, to show what a loss of one's own can be
 # The paper's, where no epsilon decides.
 DEFAULT_SIGMA = 0.2
 
@@ -29,8 +33,8 @@ class ServerGraphConfig(StandardisedConfig):
     rounds : how many iterations i; all are run (``tolerance = 0``) unless a tolerance is set
     clients : how many clients take part, over all servers, spread over them evenly
     sample : L, how many clients a server asks in a round, drawn at random; 0 is all
-    method : ``hybrid`` (the paper's), ``iid`` noise, ``none``, ``masked`` (exact between servers),
-        ``fedavg`` (one server for all clients)
+    method : ``hybrid`` (``auto``; the paper's), ``iid`` noise, ``none``, ``masked`` (exact between
+        servers), ``fedavg`` (one server for all clients)
     servers : P, how many servers there are [servers]
     topology : the graph of servers: ``ring``, ``path``, ``star``, ``complete``, ``grid``,
         ``erdos-renyi:0.3`` (the probability of an edge), ``random:3`` (neighbours in the mean),
@@ -42,17 +46,17 @@ class ServerGraphConfig(StandardisedConfig):
         features can have [1 / curvature]
     batch : how many samples a gradient is the mean of; 0 is all of a client's [samples]
     local_steps : gradient steps of a client in a round [steps]
-    clip : B, largest norm of one sample's gradient; 0 does not clip, but with noise in sums, which
-        need a bound, is 0.5 [length of a gradient]
-    average : with noise in sums, the result is the mean of the models of so many of the last
-        rounds; 0 takes the last model [share of the rounds]
+    clip : B, largest norm of one sample's gradient; 0 does not clip, but with
+        ``privacy = "sound"``, which needs a bound, is 0.5 [length of a gradient]
+    average : with ``privacy = "sound"``, the result is the mean of the models of so many of the
+        last rounds; 0 takes the last model [share of the rounds]
     sigma : sigma_g, standard deviation of the servers' Laplace noise; ``auto`` is 0.2 with
-        ``privacy = "none"``, and else the least with which all ``rounds`` spend ``epsilon``; less
-        than that is refused, where the model's size matters when clients have told it [as the
-        model's coefficients]
+        ``privacy = "none"``, and with ``paper`` the least with which all ``rounds`` spend
+        ``epsilon``; less than that is refused [as the model's coefficients]
     ridge : rho, weight of (rho / 2) |w|^2 in the loss [curvature]
-    loss : what a client minimises: ``logistic``, ``least-squares``, or a class of your own
-        [logistic, least-squares, or package.module.Class]
+    loss : what a client minimises: ``logistic``, ``least-squares``, ``small-mlp`` (a small neural
+        network), or one of your own by its registered name [logistic, least-squares, small-mlp, or
+        a registered name]
     secure_aggregation : whether servers learn only the sum of their clients' updates: ``on``,
         ``off``; ``auto`` is on in ``hybrid`` and ``masked``
     failures : servers that stop: ``3:100`` is server 3 from round 100 on, ``3:100-200`` in these
@@ -66,8 +70,8 @@ class ServerGraphConfig(StandardisedConfig):
     """
 
     study: ClassVar[str] = "server-graph"
-    methods: ClassVar[tuple[str, ...]] = ("hybrid", "iid", "none", "masked", "fedavg")
-    class_settings: ClassVar[tuple[str, ...]] = ("loss",)
+    methods: ClassVar[tuple[str, ...]] = METHODS.names()
+    table: ClassVar[Methods] = METHODS
     auto_settings: ClassVar[tuple[str, ...]] = ("sigma", "step")
     own_data: ClassVar[Mapping[str, Scalar]] = {
         **StandardisedConfig.own_data,
@@ -79,7 +83,7 @@ class ServerGraphConfig(StandardisedConfig):
     tolerance: float = 0.0
     clients: int = 50
     sample: int = 0
-    method: str = "hybrid"
+    method: str = "auto"
     servers: int = 10
     topology: str = "erdos-renyi:0.3"
     weights: str = "auto"
@@ -101,7 +105,7 @@ class ServerGraphConfig(StandardisedConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least("servers", 1)
-        if self.clients < self.servers and self.method != "fedavg":
+        if self.clients < self.graph_servers:
             raise ConfigError(
                 f"clients={self.clients}: fewer than servers={self.servers}; every server needs "
                 "one at least"
@@ -122,78 +126,61 @@ class ServerGraphConfig(StandardisedConfig):
                 f"step={self.step}: with ridge={self.ridge} the ridge alone diverges; keep "
                 "step * ridge <= 2"
             )
-        if self.loss not in LOSSES and "." not in self.loss:
-            raise ConfigError(
-                f"loss={self.loss!r}: use one of {', '.join(LOSSES)}, or the dotted name of a class"
-            )
+        if self.loss not in (*LOSSES, *EXAMPLES) and not plugins.known("losses", self.loss):
+            plugins.find("losses", "loss", self.loss, (*LOSSES, *EXAMPLES))  # says what there is
         self.one_of("secure_aggregation", ("auto", "on", "off"))
         self.one_of("on_server_loss", ("drop", "rehome"))
         self.at_least("features", 1)
         self.sample_counts()
-        self._check_privacy()
-        self._check_robust()
-
-    def _check_privacy(self) -> None:
-        if self.privacy == "none" or self.sums:
-            return
-        if self.method not in ("hybrid", "iid") or self.sigma == 0.0 or self.clip <= 0.0:
-            why = f" (no noise in sums: {self.sum_obstacle()})" if self.privacy == "sound" else ""
-            raise ConfigError(
-                f"privacy={self.privacy!r}: epsilon is of the noise between servers and needs "
-                f"method hybrid or iid, sigma > 0, and clip > 0, which bounds a gradient (B){why}"
-            )
-        if self.privacy == "sound" and self.failures and self.on_server_loss == "rehome":
-            raise ConfigError(
-                "on-server-loss='rehome': a client that moves is told of by two servers, and "
-                "privacy='sound' counts one; use on-server-loss='drop'"
-            )
-        from .spending import settled  # scipy: not for who lists settings
-
-        if not self.is_auto("step"):  # which depends on the model's size: then it is known
-            settled(self, 1, 1)  # a larger model spends more: see `spending`
-
-    def _check_robust(self) -> None:
         self.refuse_robust(masked=self.masks_clients)
-        if self.privacy != "none" and (self.norm_bound or self.robust != "none"):
-            raise ConfigError(
-                f"norm-bound={self.norm_bound:g}, robust={self.robust!r} with privacy="
-                f"{self.privacy!r}: epsilon is of the mean of the clients' own steps, which clip "
-                "bounds; set norm-bound=0 and robust='none', or privacy='none'"
-            )
-        own = self.sample or self.clients // (1 if self.method == "fedavg" else self.servers)
+        own = self.asked_by_a_server
         if self.robust in ("median", "trimmed") and own < FEWEST:
             raise ConfigError(
                 f"robust={self.robust!r}: a server asks {own} of its clients, and of fewer than "
                 f"{FEWEST} nobody can tell the liar; use fewer servers or more clients"
             )
+        if self.sums:
+            self._check_sums()
+        elif self.row.has("epsilon"):
+            self._check_printed()
+        self.refuse_without_effect()
 
-    def sum_obstacle(self) -> str:
-        """Return why noise cannot go into the servers' secure sums; nothing if it can."""
+    def _check_sums(self) -> None:
         if few := self.few_for_a_sum():
-            return few
-        if self.secure_aggregation == "off":
-            return "secure-aggregation='off' tells servers every single update"
-        if self.local_steps > 1:
-            return (
-                f"local-steps={self.local_steps}: later steps depend on a record in ways that clip "
-                "does not bound; use local-steps=1 and more rounds"
+            raise ConfigError(few)
+        if self.asked_by_a_server < FEWEST:
+            raise ConfigError(
+                f"servers={self.servers}, sample={self.sample}: a server asks "
+                f"{self.asked_by_a_server} of its clients, and a secure sum needs {FEWEST}; use "
+                "fewer servers, more clients, or sample=0"
             )
-        own = self.clients // (1 if self.method == "fedavg" else max(self.servers, 1))
-        asked = min(self.sample or own, own)
-        if asked < FEWEST:
-            return (
-                f"a server asks {asked} of its clients, and a secure sum needs {FEWEST}; use fewer "
-                "servers, more clients, or sample=0"
+
+    def _check_printed(self) -> None:
+        if self.sigma == 0.0 or self.clip <= 0.0:
+            raise ConfigError(
+                f"privacy={self.privacy!r}: epsilon is of the noise between servers and needs "
+                f"sigma > 0, and clip > 0, which bounds a gradient (B); not sigma={self.sigma:g}, "
+                f"clip={self.clip:g}"
             )
-        return ""
+        from .spending import settled  # scipy: not for who lists settings
+
+        if not self.is_auto("step"):  # which depends on the model's size: then it is known
+            settled(self, 1)
 
     @classmethod
     def for_own_data(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return settings for own data; noise between servers only where privacy is asked for."""
+        """Return settings for own data; noise between servers only if privacy is asked for."""
         found = super().for_own_data(given)
         if str(given.get("privacy", "none")) == "none":
             found.setdefault("method", "none")
         return found
+
+    @classmethod
+    def of_method(cls, settings: Mapping[str, Any]) -> Self:
+        """Build the config of a method from settings out of which it takes what it needs."""
+        given = {"method": "hybrid", "privacy": "none", **settings}
+        row = METHODS.row(given["method"], given["privacy"])
+        return cls.from_settings({key: value for key, value in given.items() if row.has(key)})
 
     def pace(self, parameters: int) -> float:
         """Return mu: what is set, or with ``auto`` 1 / L of so many parameters, intercept included.
@@ -213,27 +200,38 @@ class ServerGraphConfig(StandardisedConfig):
         return self.privacy != "none"
 
     @property
-    def can_keep(self) -> bool:
-        """Whether a device makes a model of its own from its samples and the private one."""
-        return self.sums
+    def row(self) -> Method:
+        """The run's row of the table of methods."""
+        return METHODS.row(self.method, self.privacy)
+
+    @property
+    def graph_servers(self) -> int:
+        """The number of servers; one, if the method has no graph of them."""
+        return self.servers if self.row.has("servers") else 1
+
+    @property
+    def asked_by_a_server(self) -> int:
+        """How many of its clients a server asks in a round, if they are spread evenly."""
+        own = self.clients // self.graph_servers
+        return min(self.sample or own, own)
 
     @property
     def bound(self) -> float:
-        """The largest norm of one sample's gradient; 0 where it is not bounded."""
+        """The largest norm of one sample's gradient; 0 if it is not bounded."""
         return self.clip or (DEFAULT_CLIP if self.sums else 0.0)
 
     @property
     def masked(self) -> bool:
-        """Whether clients' updates reach the server as secure sums only."""
+        """Whether clients' replies reach the server as secure sums only."""
         return self.masks_clients
 
     @property
     def masks_clients(self) -> bool:
-        """Whether clients' updates reach their server by secure aggregation."""
+        """Whether clients' replies reach their server by secure aggregation."""
         if self.sums:
             return True
         if self.secure_aggregation == "auto":
-            return self.method in ("hybrid", "masked")
+            return self.row.masks
         return self.secure_aggregation == "on"
 
     @property

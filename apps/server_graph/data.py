@@ -172,7 +172,7 @@ def server_of(config: ServerGraphConfig, node: Node, context: Context) -> int:
     DataError
         For a server that is not there, and where nothing tells.
     """
-    if config.method == "fedavg":
+    if config.graph_servers == 1:
         return 0
     given = given_number("server", config.servers, node, context)
     return dealt_server(config.clients, config.servers, node) if given is None else given

@@ -53,7 +53,7 @@ class Forecast:
 def forecast(config: ServerGraphConfig, counts: Sequence[int], size: int) -> Forecast:
     """Return the forecast for clients with so many samples and a model of ``size``."""
     terms, least = Terms.of(config), min(counts)
-    servers = 1 if config.method == "fedavg" else config.servers
+    servers = config.graph_servers
     own = max(len(counts) // servers, 1)
     asked = min(config.sample or own, own)
     m = expected_noisers(asked, config.dropout, config.colluding)

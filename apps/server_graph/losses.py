@@ -13,13 +13,16 @@ The losses here take any axes before these, one of clients for example: `loss`, 
 Neither has an intercept; a column of ones is one. The ridge (rho / 2) |w|^2 is not in the loss: it
 is no data, so it must not be clipped with it (see `problem`).
 
-Any class with the methods of `Loss` can be named in the setting ``loss``, as in
-``loss = "my_package.my_module.MyLoss"``. It must be installed on the server and on every client,
-and needs no arguments. It may also have ``start(features) -> (M,)``, where learning begins (zeros
-otherwise), ``hessian(w, X, y, weights) -> (M, M)``, the weighted sum of the samples' Hessians, with
-which a convex loss has its minimiser by Newton's method, ``decision(w, X) -> (n,)``, of labels,
-the larger the likelier 1, for the area under the ROC curve, and ``targets = "numbers"``, so that
-synthetic targets are numbers and not labels.
+Any class with the methods of `Loss` can be registered under a name, and ``loss`` set to that name
+(`trellis.apps.common.plugins`). It must be installed on the server and on every client, and needs
+no arguments; ``small-mlp`` (`torch_loss`) is an example. It may also have
+
+``start(features) -> (M,)``        where learning begins, zeros otherwise
+``hessian(w, X, y, weights)``      (M, M), the weighted sum of the samples' Hessians, with which a
+                                   convex loss has its minimiser by Newton's method
+``decision(w, X) -> (n,)``         of labels, the larger the likelier 1, for the area under the ROC
+                                   curve
+``targets = "numbers"``            so that synthetic targets are numbers and not labels
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.apps.common.settings import ConfigError, class_by_name
+from trellis.apps.common import plugins
+from trellis.apps.common.settings import ConfigError
 from trellis.apps.common.tables import DataError
 from trellis.privacy.numerics import expit
 
@@ -197,16 +201,20 @@ _BUILT_IN: dict[str, type[Logistic] | type[LeastSquares]] = {
 
 
 def loss_by_name(name: str) -> Loss:
-    """Return the loss of the setting ``loss``: a built-in one, or an instance of the named class.
+    """Return the loss of the setting ``loss``: a built-in one, or one of your own.
 
     Raises
     ------
     ConfigError
-        Where the module or the class is not there, or the class lacks methods; says which.
+        If there is none of that name, or its class lacks methods; says which.
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
-    found = class_by_name("loss", name, _BUILT_IN)
+    if name == "small-mlp":
+        from .torch_loss import SmallMlp
+
+        return SmallMlp()
+    found = plugins.find("losses", "loss", name, (*_BUILT_IN, "small-mlp"))
     # Before it is made: what is no loss is never run.
     missing = [method for method in METHODS if not callable(getattr(found, method, None))]
     if missing:

@@ -43,6 +43,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -151,6 +152,10 @@ class Terms:
         # A hair more: what all plan together is not less than its own share by a rounding.
         return self.sensitivity(samples) / self.ratio(samples) * (1.0 + 1e-9)
 
+    def needed_by_all(self, samples: Iterable[int]) -> float:
+        """Return the noise that a sum over clients with so many samples needs."""
+        return max(map(self.needed_deviation, set(samples)))
+
     def _ratio(self, sampling: float) -> float:
         share = SCORE_SHARE * (self.held_out > 0.0) + UNITS_SHARE * self.units
         rho = share * zcdp_rho(self.epsilon, self.delta) if share else 0.0
@@ -184,7 +189,7 @@ def _training_ratio(
 
 
 def digest(config: ServerGraphConfig) -> str:
-    """Return what all settings of a run are known by, in orders."""
+    """Return what all settings of a run are known by, in messages."""
     text = json.dumps(config.settings(), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,9 +1,10 @@
 """The study without messages: all clients of all servers at once, for tables over many seeds.
 
 Nothing is written twice. Clients' steps (6) are those of `problem`, called with all clients that
-take part in place of one; servers' means (7) and what they tell each other (8) are the strategy's
-own. Every draw (clients, batches, noise, graph) is the one that `apps.run` makes with the same
-seed, so both have the same models, but for the last bits of sums that are gathered under masks.
+take part in place of one; who takes part, servers' means (7) and what they send each other (8) are
+the strategy's own. Every draw (clients, batches, noise, graph) is the one that `apps.run` makes
+with the same seed, so both have the same models, but for the last bits of sums that are gathered
+under masks.
 
 For the losses of this study only, which take a batch of clients. Masks are not made: they cancel
 exactly. Noise from a seed protects nobody: this is arithmetic, not a protocol.
@@ -12,31 +13,35 @@ exactly. Noise from a seed protects nobody: this is arithmetic, not a protocol.
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trellis.apps.common.evaluation.holding import drawn_rows
 from trellis.apps.common.seeds import generator
+from trellis.apps.common.servers import build_topology
 from trellis.apps.common.settings import ConfigError
+from trellis.privacy.accounting.sampled import spent_by
 from trellis.privacy.mechanisms.shares import Share, Together, simulated_sum_noise
 from trellis.privacy.secagg.graph import expected_noisers
-from trellis.strategies.core.base import Client, RoundPlan, Row
-from trellis.strategies.core.robust import Robust, clipped_rows
-from trellis.strategies.server_graph.exchange import servers
+from trellis.strategies.core.declared import Client
+from trellis.strategies.core.robust import clipped_rows
 from trellis.strategies.server_graph.post import Post
 from trellis.strategies.server_graph.strategy import ServerGraph
-from trellis.strategies.server_graph.sums import NoisySums
+from trellis.strategies.server_graph.sums import GradientSums
 from trellis.strategies.topology.graph import Topology
 
-from .build import build_strategy, deviation
+from .build import gradient_sums, parties, server_graph
 from .config import LOSSES, ServerGraphConfig
 from .data import synthetic_table
 from .losses import loss_by_name
 from .private import GRADIENTS, Terms, clipped_mean, draw_batch
 from .problem import Rows, draw_batches, local_steps, takes_all
+from .spending import settled
 from .truth import distances, true_model
 
 Array = NDArray[np.float64]
@@ -92,91 +97,157 @@ def simulate(
         )
     last = config.rounds if rounds is None else rounds
     data = _federation(_of_data(config), seed)
-    plan = RoundPlan(last, 0.0, config.clients, config.sample)
-    sampler = partial(generator, seed, "sampling", 0)
-    robust = Robust(config.robust, config.norm_bound, config.trim)
-    arguments = {"plan": plan, "sampler": sampler, "robust": robust}
-    strategy = build_strategy(config, seed, arguments, masks=False)
-    strategy.clients = data.clients(strategy.servers.topology.servers)
-    strategy.begin(strategy.clients)
+    graph = build_topology(config, seed, config.weights)
+    clients = data.clients(graph.servers)
+    size = loss_by_name(config.loss).size(config.features)
+    strategy: ServerGraph
+    learn: _Round
+    if config.sums:
+        strategy = sums = gradient_sums(replace(config, rounds=max(last, 1)), seed, topology=graph)
+        sums.step = config.pace(size)
+        learn = _NoisyRound(config, data, sums, clients, shares)
+    else:
+        exchange = parties(config, seed, graph, masks=False)
+        for party in exchange:
+            party.use_noise(settled(config, size).sigma)
+        strategy = server_graph(config, seed, exchange, topology=graph)
+        learn = _OpenRound(config, data, strategy, clients)
+    strategy.server_of = {number: client.server for number, client in enumerate(clients, 1)}
+    strategy.begin(np.zeros(size))
     found, known = np.empty((3, last)), dict[bytes, Array]()
-    centroids = np.empty((last, strategy.models.shape[1]))
-    learn = partial(_noisy_round, shares) if isinstance(strategy, NoisySums) else _open_round
+    centroids = np.empty((last, size))
 
     def truth(server_round: int) -> Array:
-        homes = strategy.homes_in(server_round)
+        homes = strategy.homes_of(server_round, range(1, len(clients) + 1))
         if homes.tobytes() not in known:
-            w = true_model(config, seed, strategy.clients, homes)
+            w = true_model(config, seed, clients, homes)
             assert w is not None  # data and loss are the study's own
             known[homes.tobytes()] = w
         return known[homes.tobytes()]
 
     for i in range(1, last + 1):
-        row = learn(config, data, strategy, i)
+        row = learn.make(i)
         up = strategy.models[strategy.up(i)]
         centroids[i - 1] = up.mean(axis=0)
         row |= distances(up, truth(i))
         found[:, i - 1] = row["msd"], row["msd-servers"], row["disagreement"]
-    models = strategy.result if isinstance(strategy, NoisySums) else strategy.models
-    end = models, truth(max(last, 1)), strategy.servers.topology, centroids
-    return Simulation(found[0], found[1], found[2], *end, row.get("epsilon", 0.0) if last else 0.0)
+    end = strategy.kept, truth(max(last, 1)), graph, centroids
+    return Simulation(found[0], found[1], found[2], *end, learn.epsilon)
 
 
-def _open_round(
-    config: ServerGraphConfig, data: _Federation, strategy: ServerGraph, server_round: int
-) -> Row:
-    """Let all clients that take part make their steps, and the servers theirs."""
-    chosen = np.array(strategy.participants(server_round), dtype=np.intp)
-    begin = strategy.models[strategy.homes_in(server_round)[chosen]]
-    rows, loss = data.rows(server_round, chosen), loss_by_name(config.loss)
-    terms = config.pace(config.features), config.ridge, config.clip
-    models = local_steps(loss, begin, data.X, data.y, *terms, rows, chosen)
-    models = clipped_rows(models, begin, config.norm_bound)
-    return strategy.update(server_round, dict(zip(chosen.tolist(), models, strict=True)))
+class _Round:
+    """A round of all clients that take part at once."""
+
+    def __init__(
+        self,
+        config: ServerGraphConfig,
+        data: _Federation,
+        strategy: ServerGraph,
+        clients: Sequence[Client],
+    ) -> None:
+        self.config, self.data, self.strategy, self.clients = config, data, strategy, clients
+        self.loss = loss_by_name(config.loss)
+        self.nodes = range(1, len(clients) + 1)
+
+    def make(self, server_round: int) -> dict[str, float]:
+        """Make one round; return its metrics."""
+        raise NotImplementedError
+
+    @property
+    def epsilon(self) -> float:
+        """What the client that spent most has spent."""
+        return 0.0
 
 
-def _noisy_round(
-    shares: bool,
-    config: ServerGraphConfig,
-    data: _Federation,
-    strategy: ServerGraph,
-    server_round: int,
-) -> Row:
-    """Add up all clients' clipped gradients by server, with every client's share of the noise."""
-    assert isinstance(strategy, NoisySums)
-    terms, loss = Terms.of(config), loss_by_name(config.loss)
-    chosen = np.array(strategy.participants(server_round), dtype=np.intp)
-    homes = strategy.homes_in(server_round)[chosen]
-    taken, expected = data.taken(terms, server_round, chosen)
-    begin = strategy.models[homes]
-    u = clipped_mean(loss, begin, data.X[chosen], data.y[chosen], terms.clip, taken, expected)
-    words = np.rint(u * 2.0**FRACTION_BITS)  # as the ring has them; noise is of such steps
-    counts = np.bincount(homes, minlength=len(strategy.models))
-    laws: dict[tuple[Share, int], list[int]] = {}
-    for server in np.flatnonzero(counts).tolist():
-        deviation = strategy.deviation(server_round, server)
-        m = expected_noisers(int(counts[server]), config.dropout, config.colluding)
-        here = np.flatnonzero(homes == server).tolist()
+class _OpenRound(_Round):
+    """Clients make their steps, servers take the means."""
+
+    def make(self, server_round: int) -> dict[str, float]:
+        config, data, strategy = self.config, self.data, self.strategy
+        asked = strategy.choose(server_round, self.nodes)
+        chosen = np.array(asked, dtype=np.intp) - 1
+        begin = strategy.models[strategy.homes_of(server_round, asked)]
+        rows = data.rows(server_round, chosen)
+        terms = config.pace(config.features), config.ridge, config.clip
+        models = local_steps(self.loss, begin, data.X, data.y, *terms, rows, chosen)
+        models = clipped_rows(models, begin, config.norm_bound)
+        return strategy.advance(server_round, asked, models, [1.0] * len(asked))
+
+
+class _NoisyRound(_Round):
+    """Servers add up all clients' clipped gradients, with every client's share of the noise."""
+
+    def __init__(
+        self,
+        config: ServerGraphConfig,
+        data: _Federation,
+        strategy: GradientSums,
+        clients: Sequence[Client],
+        shares: bool,
+    ) -> None:
+        super().__init__(config, data, strategy, clients)
+        self.shares, self.terms = shares, Terms.of(config)
+        # Releases of every client, by ratio and sampling.
+        self.releases: dict[int, Counter[tuple[float, float]]] = {}
+
+    def make(self, server_round: int) -> dict[str, float]:
+        data, strategy, terms = self.data, self.strategy, self.terms
+        asked = strategy.choose(server_round, self.nodes)
+        chosen = np.array(asked, dtype=np.intp) - 1
+        homes = strategy.homes_of(server_round, asked)
+        taken, expected = data.taken(terms, server_round, chosen)
+        begin = strategy.models[homes]
+        X, y = data.X[chosen], data.y[chosen]
+        u = clipped_mean(self.loss, begin, X, y, terms.clip, taken, expected)
+        words = np.rint(u * 2.0**FRACTION_BITS)  # as the ring has them; noise is of such steps
+        counts = np.bincount(homes, minlength=len(strategy.models))
+        laws: dict[tuple[Share, int], list[int]] = {}
+        for server in np.flatnonzero(counts).tolist():
+            here = np.flatnonzero(homes == server).tolist()
+            share = self._add_shares(server_round, server, here, chosen, words)
+            laws.setdefault((share, len(here)), []).append(here[0])
+        if not self.shares:
+            for place, ((share, size), places) in enumerate(laws.items()):
+                source = generator(data.seed, "noise of sums", place, server_round)
+                together = replace(share, size=share.size * len(places))
+                drawn = simulated_sum_noise(source, together, size) / share.grid
+                words[places] += drawn.reshape(len(places), -1)
+        clients = [1.0] * len(asked)
+        return strategy.advance(server_round, asked, words * 2.0**-FRACTION_BITS, clients)
+
+    def _add_shares(
+        self,
+        server_round: int,
+        server: int,
+        here: Sequence[int],
+        chosen: NDArray[np.intp],
+        words: Array,
+    ) -> Share:
+        """Count a server's clients' releases, and add their shares of the noise to ``words``."""
+        config, terms = self.config, self.terms
+        homes = self.strategy.homes(server_round)
+        deviation = terms.needed_by_all(
+            client.count for n, client in enumerate(self.clients, 1) if homes[n] == server
+        )
+        m = expected_noisers(len(here), config.dropout, config.colluding)
         for place in here:
             k = int(chosen[place])
-            n = strategy.clients[k].count
+            n = self.clients[k].count
             sensitivity, sampling = terms.sensitivity(n), terms.rates(n).sampling
-            own = terms.ratio(n), sensitivity, u.shape[1], m
+            own = terms.ratio(n), sensitivity, words.shape[1], m
             share = _share(Together(deviation, terms.least_ratio), *own, sampling < 1.0)
-            strategy.count(k, share.ratio, sampling)
-            if shares:  # of the first attempt: without messages there is no other
-                source = generator(data.seed, f"sum noise {GRADIENTS} 1", k, server_round)
+            self.releases.setdefault(k, Counter())[share.ratio, sampling] += 1
+            if self.shares:  # of the first attempt: without messages there is no other
+                source = generator(self.data.seed, f"sum noise {GRADIENTS} 1", k, server_round)
                 words[place] += share.draw(source)
-        laws.setdefault((share, len(here)), []).append(here[0])
-    if not shares:
-        for place, ((share, size), places) in enumerate(laws.items()):
-            source = generator(data.seed, "noise of sums", place, server_round)
-            together = replace(share, size=share.size * len(places))
-            drawn = simulated_sum_noise(source, together, size) / share.grid
-            words[places] += drawn.reshape(len(places), -1)
-    totals = np.zeros_like(strategy.models)
-    np.add.at(totals, homes, words)
-    return strategy.advance(server_round, totals * 2.0**-FRACTION_BITS, counts.astype(np.float64))
+        return share
+
+    @property
+    def epsilon(self) -> float:
+        """What the client that spent most has spent."""
+        kinds = {tuple(sorted(known.items())) for known in self.releases.values()}
+        spent = (spent_by(dict(kind), self.config.delta) for kind in kinds)
+        return max(spent, default=0.0)
 
 
 @lru_cache(maxsize=1024)
@@ -203,14 +274,13 @@ class Cost:
 
 def cost(config: ServerGraphConfig, graph: Topology, rounds: int = 20) -> Cost:
     """Return what a round between the servers costs, by running `rounds` of them for real."""
-    method = "none" if config.method == "fedavg" else config.method
-    noise = partial(generator, 0, "server noise")
-    sigma = deviation(config, graph, config.features)
-    parties, post = servers(method, graph.servers, sigma, noise), Post()
+    exchange, post = parties(config, 0, graph), Post()
+    for party in exchange:
+        party.use_noise(settled(config, config.features).sigma)
     psi = dict(enumerate(np.ones((graph.servers, config.features))))
     began = time.perf_counter()
     for i in range(1, rounds + 1):
-        post.exchange(parties, i, psi, graph.weights)
+        post.exchange(exchange, i, psi, graph.weights)
     seconds = (time.perf_counter() - began) / rounds
     return Cost(post.messages / rounds, post.bytes / rounds, post.key_bytes, seconds)
 
@@ -281,8 +351,10 @@ class _Federation:
 
 def _of_data(config: ServerGraphConfig) -> ServerGraphConfig:
     """Return settings in which only those of data and batches differ from the defaults."""
-    names = ("clients", "servers", "features", "samples", "spread", "loss", "batch", "local_steps")
-    return replace(ServerGraphConfig(), **{name: getattr(config, name) for name in names})
+    names = ("clients", "features", "samples", "spread", "loss", "batch", "local_steps")
+    return replace(
+        ServerGraphConfig(), servers=1, **{name: getattr(config, name) for name in names}
+    )
 
 
 @lru_cache(maxsize=4)

@@ -1,11 +1,8 @@
-"""What all rounds of noise between servers spend, and the sigma that spends epsilon; see `release`.
+"""What noise between servers spends by the paper's formula and by the corrected one; see `release`.
 
 Both grow as the square of the rounds and fall as 1 / sigma. What the paper's formula counts is in
-the settings. The sound one also grows with the root of M, the number of parameters, which is known
-when clients have told their variables, and with ``iid`` with the largest number of neighbours. So
-settings that spend too much whatever the model are refused when they are read, on devices too, and
-all others before the first round, by every server for itself: the same M and graph give all of them
-the same sigma.
+the settings. The corrected one also grows with the root of M, the number of parameters, which is
+known when clients have enrolled, and with ``iid`` with the largest number of neighbours.
 """
 
 from __future__ import annotations
@@ -14,8 +11,11 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from trellis.apps.common.settings import ConfigError
-from trellis.privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
+from trellis.privacy.accounting.zcdp import zcdp_epsilon
+from trellis.strategies.topology.graph import Topology
 
 from .config import DEFAULT_SIGMA, ServerGraphConfig
 
@@ -31,7 +31,7 @@ def paper_epsilon(config: ServerGraphConfig, server_round: int) -> float:
     return math.sqrt(2.0) * config.step * config.clip * (1.0 + i) * i / config.sigma
 
 
-def sound_epsilon(
+def corrected_epsilon(
     config: ServerGraphConfig, server_round: int, size: int, releases: int = 1
 ) -> float:
     """Return epsilon at ``delta`` of all rounds up to ``server_round``; sigma is a number.
@@ -39,8 +39,7 @@ def sound_epsilon(
     Parameters
     ----------
     size : M
-    releases : messages a round with noise of their own: 1 for ``hybrid``, with ``iid`` as many as
-        m has neighbours
+    releases : messages a round with noise of their own, see `releases_in`
     """
     if config.sigma == 0.0 or config.clip == 0.0:
         return math.inf
@@ -53,9 +52,31 @@ def sound_epsilon(
     return min(releases * pure, zcdp_epsilon(releases * rho, config.delta))
 
 
+def epsilons(
+    config: ServerGraphConfig, graph: Topology, server_round: int, size: int
+) -> dict[str, float]:
+    """Return what is spent up to a round by both formulas; nothing if there is no such noise."""
+    releases = releases_in(config, graph)
+    if not releases or config.clip == 0.0 or config.sigma == 0.0:
+        return {}
+    config = settled(config, size)
+    return {
+        "epsilon-paper": paper_epsilon(config, server_round),
+        "epsilon-sound": corrected_epsilon(config, server_round, size, releases),
+    }
+
+
+def releases_in(config: ServerGraphConfig, graph: Topology) -> int:
+    """Return how many messages of a server have noise of their own in a round, at most.
+
+    One with ``hybrid``, as many as a server has neighbours with ``iid``; none with other methods.
+    """
+    return {"hybrid": 1, "iid": int(np.max(graph.degree))}.get(config.method, 0)
+
+
 @lru_cache(maxsize=64)
-def settled(config: ServerGraphConfig, size: int, releases: int) -> ServerGraphConfig:
-    """Return the settings with numbers for step and sigma; see `sound_epsilon` for the arguments.
+def settled(config: ServerGraphConfig, size: int) -> ServerGraphConfig:
+    """Return the settings with numbers for step and sigma, for a model of ``size``.
 
     Raises
     ------
@@ -64,37 +85,23 @@ def settled(config: ServerGraphConfig, size: int, releases: int) -> ServerGraphC
     """
     if config.is_auto("step"):
         config = replace(config, step=config.pace(size))
-    if config.privacy == "none" or config.sums or config.method not in ("hybrid", "iid"):
+    if not config.row.has("sigma"):
+        return config
+    if not config.row.has("epsilon"):
         return replace(config, sigma=DEFAULT_SIGMA) if config.is_auto("sigma") else config
-    needed = _sigma_for(config, size, releases)
+    i = float(config.rounds)
+    needed = math.sqrt(2.0) * config.step * config.clip * (1.0 + i) * i / config.epsilon
+    needed *= _PRIVATE_SIDE
     if config.is_auto("sigma"):
         return replace(config, sigma=needed)
-    if config.privacy == "paper":
-        spent, about = paper_epsilon(config, config.rounds), ""
-    else:
-        spent = sound_epsilon(config, config.rounds, size, releases)
-        about = f" with {size} parameters" + (f", {releases} neighbours" if releases > 1 else "")
+    spent = paper_epsilon(config, config.rounds)
     if spent > config.epsilon * (1.0 + 1e-9):
         raise ConfigError(
-            f"sigma={config.sigma:g}: {config.rounds} rounds{about} would spend epsilon "
-            f"{spent:.4g}, more than epsilon={config.epsilon:g} at delta={config.delta:g}; set "
-            f"sigma=auto (here {needed:.4g}), lower rounds, step or clip, or set epsilon to "
-            f"{spent:.4g} if that is meant"
+            f"sigma={config.sigma:g}: {config.rounds} rounds would spend epsilon {spent:.4g}, more "
+            f"than epsilon={config.epsilon:g}; set sigma=auto (here {needed:.4g}), lower rounds, "
+            f"step or clip, or set epsilon to {spent:.4g} if that is meant"
         )
     return config
-
-
-def _sigma_for(config: ServerGraphConfig, size: int, releases: int) -> float:
-    """Return the least sigma with which all rounds spend epsilon."""
-    i = float(config.rounds)
-    if config.privacy == "paper":
-        needed = math.sqrt(2.0) * config.step * config.clip * (1.0 + i) * i / config.epsilon
-        return needed * _PRIVATE_SIDE
-    # epsilon_1 by either way of adding up; the larger is the less noise.
-    pure = config.epsilon / (releases * i * (i + 1.0) / 2.0)
-    squares = releases * i * (i + 1.0) * (2.0 * i + 1.0) / 6.0
-    by_zcdp = math.sqrt(2.0 * zcdp_rho(config.epsilon, config.delta) / squares)
-    return math.sqrt(2.0) * _moved(config, size) / max(pure, by_zcdp) * _PRIVATE_SIDE
 
 
 def _number(config: ServerGraphConfig) -> None:

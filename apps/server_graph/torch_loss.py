@@ -5,11 +5,12 @@
 with w = (U, a, v, c) flattened: U : (H, d), a : (H,), v : (H,), c : one number, so
 M = H d + 2 H + 1. H = 8. Use it with
 
-    trellis run server-graph --set loss=trellis.apps.server_graph.torch_loss.SmallMlp
+    trellis run server-graph --set loss=small-mlp
 
 All is in float64 on the CPU and repeats exactly. What is clipped is the gradient of one sample, so
 every sample has its own, all at once, by ``torch.func.vmap`` of ``torch.func.grad``. For a network
-of your own copy this file and change `_output`, `size` and `start`. The problem is not convex: the
+of your own copy this file, change `_output`, `size` and `start`, and register it under a name of
+its own (`trellis.apps.common.plugins`). The problem is not convex: the
 distance to *the* minimiser means nothing here, the loss does.
 """
 
@@ -43,7 +44,7 @@ class SmallMlp:
             return import_module("torch")
         except ImportError:
             raise ImportError(
-                "loss SmallMlp needs torch, on the server and on every client: "
+                "loss small-mlp needs torch, on the server and on every client: "
                 f"{pip_install('gnn')}"
             ) from None
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +37,18 @@ def true_model(
     return _minimiser(config, seed, tuple(partitions), tuple(homes.tolist()))
 
 
-def truth_of(config: ServerGraphConfig, seed: int, strategy: ServerGraph) -> Vector | None:
-    """Return w^o of a run as it is now; None where it is not known.
+def truth_of(
+    config: ServerGraphConfig, seed: int, strategy: ServerGraph, clients: Sequence[Client]
+) -> Vector | None:
+    """Return w^o of a run as it is now; None if it is not known.
 
     One server by itself does not know it: the others' clients are not here.
     """
     if strategy.alone is not None:
         return None
-    return true_model(config, seed, strategy.clients, strategy.homes_in(strategy.current_round))
+    homes = strategy.homes(strategy.current_round)
+    here = [homes.get(number, -1) for number in range(1, len(clients) + 1)]
+    return true_model(config, seed, clients, np.array(here, dtype=np.intp))
 
 
 @lru_cache(maxsize=64)
@@ -82,14 +85,13 @@ def alone(
 
 
 def deviations(
-    config: ServerGraphConfig, seed: int, strategy: ServerGraph, state: Mapping[str, Any]
+    config: ServerGraphConfig, seed: int, strategy: ServerGraph, clients: Sequence[Client]
 ) -> dict[str, float]:
     """Return the mean-square deviation (dB) of the centroid and of single servers."""
-    server_round = strategy.current_round
-    truth = truth_of(config, seed, strategy)
+    truth = truth_of(config, seed, strategy, clients)
     if truth is None:
         return {}
-    return distances(state["models"][strategy.up(server_round)], truth)
+    return distances(strategy.models[strategy.up(strategy.current_round)], truth)
 
 
 def distances(models: Vector, truth: Vector) -> dict[str, float]:

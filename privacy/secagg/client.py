@@ -125,11 +125,13 @@ def register(
     app: ClientApp,
     summands: Callable[[Message, Context], Summands],
     evaluated: Callable[[Message, Context], Summands] | None = None,
+    **actions: Callable[[Message, Context], Summands],
 ) -> None:
     """Let ``app`` take part in secure sums of what ``summands`` returns.
 
     ``summands`` gets the message with the content that the strategy sent, nothing else in it;
-    ``evaluated`` is the same for ``evaluate`` messages.
+    ``evaluated`` is the same for ``evaluate`` messages, and one of ``actions`` for ``train``
+    messages with that action: ``units`` for ``train.units``.
     """
 
     @app.query(KEYS)
@@ -149,6 +151,18 @@ def register(
         from . import answers
 
         return answers.masked(message, context, summands)
+
+    for action, summand in actions.items():
+
+        @app.train(f"{MASKED}_{action}")
+        def masked_action(
+            message: Message,
+            context: Context,
+            summand: Callable[[Message, Context], Summands] = summand,
+        ) -> Message:
+            from . import answers
+
+            return answers.masked(message, context, summand)
 
     if evaluated is not None:
 

@@ -180,7 +180,8 @@ class SecureSum:
         server_round : for the messages' group and for error messages
         timeout : seconds for each exchange
         layout : names and shapes that clients must send; None takes what most of them send
-        category : of the messages that ask for summands, ``train`` or ``evaluate``
+        category : of the messages that ask for summands, ``train`` or ``evaluate``, or either with
+            an action, as ``train.units``
 
         Raises
         ------
@@ -473,7 +474,8 @@ class _Stages:
     @property
     def masked(self) -> str:
         """The kind of message that asks for masked summands."""
-        return f"{self.category}.{MASKED}"
+        kind, _, action = self.category.partition(".")
+        return f"{kind}.{MASKED}" + (f"_{action}" if action else "")
 
     def admit(self, session: Session) -> None:
         """Let all members take part that have not failed; lost keys have been made anew."""

@@ -13,13 +13,16 @@ that alone sends to another, without noise for that edge, sends it nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trellis.privacy.secagg.errors import BadMessage
+from trellis.strategies.core.member import Member
 from trellis.strategies.network.bridges import Bridges
 from trellis.strategies.network.mailbox import Letter
+from trellis.strategies.network.member import GraphMember
 
 from .exchange import MaskedServer, Message, Server, Vector, neighbours
 from .post import Matrix, Post
@@ -40,12 +43,28 @@ class LonePost(Post):
         self.mail, self.own = mail, mail.own
         self._me = mail.place.server
 
-    def running(self) -> NDArray[np.bool_]:
+    def member(self) -> Member:
+        """Return what keeps `Rounds` in step with the other servers."""
+        return GraphMember(self.mail)
+
+    def running(self, up: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which servers (P,) run, for all that is known here: all but lost neighbours."""
         found = np.ones(self.mail.graph.servers, dtype=bool)
         for p, near in self.mail.near.items():
             found[p] = near.ended or p in self.mail.links.counted
         return found
+
+    def running_with(self, up: NDArray[np.bool_]) -> float:
+        """Return how many servers took part in the last round: this one and its neighbours."""
+        return 1.0 + self.mail.seen.row()["links"]
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return the delivery log: which messages were used."""
+        return {"letters": self.mail.seen.state()}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore `state_dict`."""
+        self.mail.seen.restore(state["letters"])
 
     def exchange(
         self,

@@ -10,9 +10,12 @@ what servers learn of each other.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trellis.strategies.core.member import Member
 
 from .exchange import Message, Server, neighbours
 
@@ -35,6 +38,25 @@ class Post:
     def __init__(self) -> None:
         self.messages = self.bytes = self.key_messages = self.key_bytes = 0
         self._introduced: dict[int, dict[int, bytes]] = {}
+
+    def member(self) -> Member:
+        """Return what keeps `Rounds` in step with other servers: nothing here."""
+        return Member()
+
+    def running(self, up: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which servers (P,) run, as far as it is known here, if ``up`` (P,) run here."""
+        return up
+
+    def running_with(self, up: NDArray[np.bool_]) -> float:
+        """Return how many servers took part in the last round."""
+        return float(up.sum())
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return what a server that is resumed must know of messages between servers."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore `state_dict`."""
 
     def exchange(
         self,

@@ -1,239 +1,133 @@
-"""server-graph with noise in every server's secure sum: all that servers know is public.
+"""Servers that take their clients' steps themselves, from sums of gradients.
 
 A round i, with u_{p,k} a client's clipped gradients over the expected size of its batch:
 
-    S_p = sum_k u_{p,k} + noise                                  the clients of p, one secure sum
+    S_p = sum_k u_{p,k}                                          the clients of p
     psi_p = w_p - mu (S_p / K_p + rho w_p)                       server p, (6) and (7)
     w_p = sum_m a_mp psi_m                                       servers among themselves, (8)
 
-K_p is the number of clients in the sum. Every model is computed from the S_p, and so is whatever
-servers tell each other, what they keep and what they send: post-processing, against which no noise
-or mask between servers is needed. So is the result, the mean of the models over the last rounds:
-noise of many rounds averages out there, and costs nothing.
-
-The deviation of the noise is in the payload: the largest that a client of this server needs, by the
-numbers of samples that clients enrolled with. Devices check that it is enough for themselves.
+K_p is the number of clients in the sum. The strategy sees nothing but sums, and does not know
+whether they are masked or noisy: run it on `trellis.strategies.secure_grid.SecureGrid` for secure
+aggregation with distributed noise. If the S_p are private, so is every model, whatever servers send
+each other, and the result: the mean of the models over the last rounds, in which noise of many
+rounds averages out.
 """
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from trellis.privacy.accounting.events import PrivacyEvent
-from trellis.strategies.core import wire
-from trellis.strategies.core.base import Client, Row, StudyError
-from trellis.strategies.core.closing.deliver import deliver
-from trellis.strategies.core.exchange import Answers
-from trellis.strategies.core.sums import noise_in
+from trellis.strategies.topology.graph import Topology
 
-from .strategy import ServerGraph
-
-if TYPE_CHECKING:
-    from trellis.strategies.core.secure import SecureAnswers
-
-log = logging.getLogger("trellis.strategy")
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Releases = Counter[tuple[float, float]]
+from .strategy import Matrix, ServerGraph, Vector
 
 
-@dataclass(frozen=True)
-class SumPlan:
-    """What servers do with noisy sums.
+def server_steps(
+    models: Matrix, totals: Matrix, clients: Vector, step: float, ridge: float
+) -> Matrix:
+    """Return psi (P, M), (6) and (7), from sums S (P, M) over so many clients (P,).
 
-    Attributes
-    ----------
-    step, ridge : mu and rho
-    deviation : of the noise in a sum, which a client with this many samples needs
-    spent : epsilon of releases counted by (ratio, sampling)
-    average : share of the rounds, the last ones, whose models the result is the mean of
-    settings : what devices know the run's settings by; it is in every order, and so in the masks
+    A server with a sum over none keeps its model.
     """
-
-    step: float
-    ridge: float
-    deviation: Callable[[int], float]
-    spent: Callable[[Mapping[tuple[float, float], int]], float]
-    average: float = 0.5
-    settings: str = ""
+    mean = totals / np.maximum(clients, 1.0)[:, None]
+    psi = models - step * (mean + ridge * models)
+    return np.where(clients[:, None] > 0, psi, models)
 
 
-class NoisySums(ServerGraph):
-    """One model over a graph of servers, from noisy secure sums.
+class GradientSums(ServerGraph):
+    """One model over a graph of servers, from sums of gradients over each server's clients.
+
+    As `ServerGraph`, but a client sends
+
+        arrays   ``gradient`` (M,) float64: its clipped gradients over the expected size of its
+                 batch, added up over all clients of the server if a `SecureGrid` did so
+        metrics  optional ``clients``, how many are in the sum, and ``noise``, the standard
+                 deviation of the noise in an entry of it
+
+    and ``Result.arrays`` has as ``model`` the mean over the last rounds.
 
     Parameters
     ----------
-    sums : what to do with them
-
-    ``secure`` must be given, with ``noisy=True``.
+    topology : the servers' graph
+    step, ridge : mu and rho
+    rounds : how many are planned
+    average : share of them, the last ones, whose models are averaged; 0 takes the last model
+    options : of `ServerGraph`
     """
 
-    def __init__(self, *args: Any, sums: SumPlan, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self._secure is None:
-            raise ValueError("noise in sums needs secure sums")
-        self.sums = sums
-        self.epsilons = self._epsilons
-        self.noise = 0.0
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        step: float,
+        ridge: float,
+        rounds: int,
+        average: float = 0.5,
+        **options: Any,
+    ) -> None:
+        super().__init__(topology, **options)
+        self.step, self.ridge = step, ridge
+        self.rounds, self.average = rounds, average
         self._tail, self._tail_rounds = np.zeros(0), 0
-        self._releases: dict[int, Releases] = {}
-        self.own: dict[int, dict[str, NDArray[Any]]] = {}
 
-    def admit(self, client: Client) -> bool:
-        """Return False: the noise of the sums was told for the clients of the beginning."""
-        return False
+    def begin(self, model: Vector) -> None:
+        """Let all servers begin at ``model`` (M,)."""
+        super().begin(model)
+        self._tail, self._tail_rounds = np.zeros_like(self.models), 0
 
-    # --- a round -----------------------------------------------------------------------------
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Take one step of all servers from their sums (6), (7), and combine (8)."""
+        good = self.usable(replies, self._read_sum)
+        if not good:
+            return None, None
+        rows, clients, noise = (list(part) for part in zip(*good.values(), strict=True))
+        metrics = self.advance(server_round, list(good), np.stack(rows), clients)
+        # The largest, in an entry of a server's mean gradient.
+        metrics["noise"] = max(n / count for n, count in zip(noise, clients, strict=True))
+        return self.learned(), MetricRecord(dict(metrics))
 
-    def deviation(self, server_round: int, server: int) -> float:
-        """Return the deviation of the noise that a server's clients need."""
-        homes = self.homes_in(server_round)
-        own = {c.count for c, home in zip(self.clients, homes, strict=True) if home == server}
-        return max(map(self.sums.deviation, own))
-
-    def payload(self, server_round: int, client: int) -> RecordDict:
-        """Return the model of the client's server, and how much noise its sum needs."""
-        content = super().payload(server_round, client)
-        server = int(self.homes_in(server_round)[client])
-        deviation = self.deviation(server_round, server)
-        content["order"] = ConfigRecord(
-            {"round": server_round, "deviation": deviation, "settings": self.sums.settings}
-        )
-        return content
-
-    def sum_group(self, client: int) -> int:
-        """Return the client's server: each has a sum of its own."""
-        return int(self.homes[client])
-
-    def gather(self, grid: Grid, server_round: int) -> Row:
-        """Gather every server's noisy sum, and take one step of all servers."""
-        assert self._secure is not None
-        asked = {
-            server: {client: self.payload(server_round, client) for client in own}
-            for server, own in self._asked_by_server(server_round).items()
-        }
-        found = self._secure.gather_groups(
-            *(grid, asked, self.clients, server_round, self.plan.timeout),
-            layout={"gradient": self.first_model.shape},
-        )
-        answers, survivors = Answers(), list[int]()
-        steps, counts = np.zeros_like(self.models), np.zeros(len(self.models))
-        noise = list[float]()
-        for server, one in found.items():
-            answers.failures |= one.failures
-            answers.bytes_up += one.bytes_up
-            answers.bytes_down += one.bytes_down
-            self.enter(server_round, one)
-            if one.error:  # too few are left: nothing was learnt
-                answers.failures |= dict.fromkeys(asked[server], f"server {server}: {one.error}")
-                continue
-            steps[server], counts[server] = one.total["gradient"], len(one.survivors)
-            noise.append(noise_in(one) / len(one.survivors))
-            survivors += one.survivors
-        self.note_failures(server_round, answers)
-        if not survivors:
-            reasons = " | ".join(sorted(set(answers.failures.values())))
-            raise StudyError(f"round {server_round}: no server has a sum. {reasons}")
-        self.noise = max(noise)
-        return self._row(answers, survivors, self.advance(server_round, steps, counts))
-
-    def advance(self, server_round: int, totals: Matrix, counts: Vector) -> Row:
-        """Take one step from sums S (P, M) over so many clients (P,); a sum over none is left."""
-        there = counts[:, None] > 0
-        mean = totals / np.maximum(counts, 1.0)[:, None]
-        psi = self.models - self.sums.step * (mean + self.sums.ridge * self.models)
-        row = self._combine(server_round, np.where(there, psi, self.models), np.ones_like(counts))
-        if server_round > self.plan.rounds * (1.0 - self.sums.average):
+    def advance(
+        self, server_round: int, nodes: Sequence[int], rows: Matrix, clients: Sequence[float]
+    ) -> dict[str, float]:
+        """Make the servers' part of a round, from sums ``rows`` (n, M) of ``nodes``."""
+        homes = self.homes_of(server_round, nodes)
+        totals, counts = np.zeros_like(self.models), np.zeros(len(self.models))
+        np.add.at(totals, homes, rows)
+        np.add.at(counts, homes, np.asarray(clients, dtype=np.float64))
+        psi = server_steps(self.models, totals, counts, self.step, self.ridge)
+        metrics = self.combine(server_round, psi)
+        if server_round > self.rounds * (1.0 - self.average):
             self._tail = self.models + (self._tail if self._tail_rounds else 0.0)
             self._tail_rounds += 1
-        return row
+        return metrics
 
-    def enter(self, server_round: int, found: SecureAnswers) -> None:
-        """Enter all releases of a sum, opened or not, in the run's account."""
-        for client, content in found.sent:
-            for key, item in content.items():
-                if not key.startswith("privacy.") or not isinstance(item, ConfigRecord):
-                    continue
-                event = PrivacyEvent.from_record(dict(item))
-                # A device that came back after a restart counts from one again.
-                named = replace(event, name=f"round {server_round}, {event.name}")
-                self.ledger.commit(self.clients[client].name, named)
-                self.count(client, event.noise_ratio, event.sampling)
-
-    def count(self, client: int, ratio: float, sampling: float, times: int = 1) -> int:
-        """Count releases of a client; return how many that makes."""
-        known = self._releases.setdefault(client, Counter())
-        known[ratio, sampling] += times
-        return known.total()
-
-    def _epsilons(self, server_round: int, size: int) -> Row:
-        """Return what the client that spent most has spent."""
-        kinds = {tuple(sorted(known.items())) for known in self._releases.values()}
-        return {"epsilon": max((self.sums.spent(dict(kind)) for kind in kinds), default=0.0)}
-
-    # --- the result --------------------------------------------------------------------------
+    def _read_sum(self, content: RecordDict) -> tuple[Vector, float, float]:
+        gradient, clients = self.read(content, "gradient")
+        metrics = content.get("metrics")
+        noise = metrics.get("noise", 0.0) if isinstance(metrics, MetricRecord) else 0.0
+        return gradient, clients, float(noise)  # type: ignore[arg-type]
 
     @property
-    def result(self) -> Matrix:
-        """The models (P, M) that are kept: means over the last rounds; else the last ones."""
+    def kept(self) -> Matrix:
+        """The models (P, M) that the run has learned: means over the last rounds."""
         return self._tail / self._tail_rounds if self._tail_rounds else self.models
 
-    @property
-    def known_models(self) -> Matrix:
-        """The kept models (P, M), nan for servers that are elsewhere."""
-        return self._known(self.result)
-
-    def result_centroid(self) -> Vector:
-        """Return the mean model of the servers that are up."""
-        return np.mean(self.result[self.up(self.current_round)], axis=0)
-
-    def score(self, grid: Grid) -> SecureAnswers:
-        """Return the noisy sum of all clients' scores of the kept centroid."""
-        last = self.current_round
-        content = RecordDict(
-            {
-                "arrays": wire.record({"model": self.result_centroid(), **self.preprocessing}),
-                "order": ConfigRecord(
-                    {"round": last, "score": True, "settings": self.sums.settings}
-                ),
-            }
-        )
-        return self.sum_over_all(grid, content, {"terms": (1,)})
-
-    def units_order(self) -> ConfigRecord:
-        """Return the order for counts that tell the units of features."""
-        return ConfigRecord({"round": 0, "units": True, "settings": self.sums.settings})
-
-    def deliver(self, grid: Grid) -> None:
-        """Send every client the private model; take simulated clients' own models."""
-        arrays = {"model": self.result_centroid(), **self.preprocessing}
-        public = RecordDict({"arrays": wire.record(arrays)})
-        deliver(self, grid, public, self._take_own)
-
-    def _take_own(self, client: int, content: RecordDict) -> None:
-        arrays = wire.arrays(content["arrays"])
-        wire.check_reals(arrays["model"], "model", self.first_model.shape)
-        self.own[client] = arrays
-
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> dict[str, NDArray[Any]]:
         """Return the models, and the sum of those that the result is made of."""
-        tail = self._tail if self._tail_rounds else np.zeros_like(self.models)
-        return {**super().state(), "tail": tail, "tail-rounds": np.array(self._tail_rounds)}
+        return {
+            **super().state_dict(),
+            "tail": self._tail,
+            "tail-rounds": np.array(self._tail_rounds),
+        }
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back `state`; what was released is in the ledger."""
-        super().restore(state)
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore `state_dict`."""
+        super().load_state_dict(state)
         self._tail, self._tail_rounds = state["tail"].copy(), int(state["tail-rounds"])
-        for client, known in enumerate(self.clients):
-            for one in self.ledger.series(known.name):
-                self.count(client, one.first.noise_ratio, one.first.sampling, one.times)

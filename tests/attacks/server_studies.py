@@ -41,7 +41,8 @@ def ask(
     if arrays is not None:
         content["arrays"] = wire.record(arrays)
     if order:
-        content["order"] = ConfigRecord(dict(order))
+        named = {key.replace("_", "-"): value for key, value in order.items()}
+        content["config"] = ConfigRecord({"server-round": named.pop("round", 1), **named})
     with LocalGrid(apps.client_app, [node], run_config) as grid:
         (number,) = grid.get_node_ids()
         (reply,) = grid.send_and_receive([Message(content, number, kind)])

@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from tests.apps.device_logs import reasons
 from trellis import apps
-from trellis.apps.cluster_admm import client_app as cluster_admm
+from trellis.apps.cluster_admm.private import device as cluster_admm
 from trellis.apps.common.own_data import units
 from trellis.apps.common.runner import make_run_config
 from trellis.apps.common.settings import config_class
@@ -32,7 +32,6 @@ from trellis.strategies.core.enrolment import enrol
 from trellis.strategies.core.secure import SecureSum
 
 from .same_device import with_secret
-from .server_studies import ask as ask_study
 from .server_studies import device
 from .test_private_consensus import asked_for, summands_of
 from .test_sound_studies import ask, observable
@@ -190,12 +189,7 @@ def test_scales_that_make_a_guessed_record_constant_do_not_carry_it_past_the_cli
     assert np.linalg.norm(found[0] - found[1]) <= pooled.sensitivity(clip) * (1.0 + 1e-9)
 
 
-# --- every model with noise of its own -----------------------------------------------------------
-
-EACH = {
-    "privacy": "sound", "release": "each", "clients": 3, "servers": 1, "topology": "complete",
-    "clusters": "1", "loss": "ridge", "rounds": 3,
-}  # fmt: skip
+# --- what is no scale ----------------------------------------------------------------------------
 
 
 def _records(first: Any = None) -> tuple[np.ndarray, np.ndarray]:
@@ -208,11 +202,15 @@ def _records(first: Any = None) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_no_scale_is_refused_whatever_the_records_are(what, tmp_path):
-    sent = {**PLAIN, **BAD[what], "v": np.zeros(D + 1)}
+    settings = {"privacy": "sound", "clients": 3, "clusters": "1"}
+    config = config_class("cluster-admm").from_settings(settings)
+    run_config = {"study": "cluster-admm", "seed": 1, "out": "", **config.run_config()}
+    sent = {**PLAIN, **BAD[what], "models": np.zeros((1, D + 1))}
     for name, first in (("one", None), ("other", ODD["1e300"])):
-        node = device(tmp_path / name, *_records(first))
-        reply = ask_study("cluster-admm", EACH, node, "train", sent, round=1, rho=3.0, share=0.3)
-        assert "E3" in reply.error.reason
+        node = with_secret(device(tmp_path / name, *_records(first)))
+        context = Context(next(_run), 1, node, RecordDict(), run_config)
+        with pytest.raises(ValueError, match=r"scale|offset|target"):
+            cluster_admm.summands(_Sent(sent, {"sum": "scales", "server-round": 1}), context)
         assert DeviceLedger(tmp_path / name / "state").events() == []
 
 
@@ -223,7 +221,10 @@ SUMS = {
     "cluster-admm": {"clusters": "1"},
 }
 LOSSES = {"server-graph": ("logistic", "least-squares"), "cluster-admm": ("logistic", "ridge")}
-HANDLERS = {"server-graph": server_graph.summands, "cluster-admm": cluster_admm.summands}
+HANDLERS = {
+    "steps": server_graph.summands, "score": server_graph.score, "units": server_graph.sizes,
+}  # fmt: skip
+CATEGORIES = {"score": "evaluate", "units": "train.units"}
 _run = iter(range(1, 10**6))
 
 
@@ -234,18 +235,18 @@ class _Sent:
         message_type = "train.secagg_masked"
 
     def __init__(self, arrays: dict[str, np.ndarray], order: dict[str, Any]) -> None:
-        self.content = RecordDict({"arrays": wire.record(arrays), "order": ConfigRecord(order)})
+        self.content = RecordDict({"arrays": wire.record(arrays), "config": ConfigRecord(order)})
 
 
 def _asked(study: str, config: Any, w: np.ndarray, width: float) -> list[tuple[str, dict, dict]]:
     """Return all that can be asked for in a sum, with arrays and order."""
     if study == "cluster-admm":
-        terms = {"round": 1, "width": width, "length": 1.0, "weight": 0.6, "whole": True}
+        terms = {"server-round": 1, "width": width, "length": 1.0, "weight": 0.6, "whole": True}
         kinds = ("units", "scales", "moments", "score")
-        return [(kind, {"models": w[None]}, {**terms, "ask": kind}) for kind in kinds]
-    known = {"round": 1, "settings": digest(config)}
+        return [(kind, {"models": w[None]}, {**terms, "sum": kind}) for kind in kinds]
+    known = {"server-round": 1, "settings": digest(config)}
     noise = Terms.of(config).needed_deviation(12)
-    orders = {"units": {"units": True}, "score": {"score": True}, "steps": {"deviation": noise}}
+    orders = {"units": {}, "score": {}, "steps": {"deviation": noise}}
     return [(kind, {"model": w}, {**known, **order}) for kind, order in orders.items()]
 
 
@@ -256,7 +257,8 @@ def _terms(folder: Path, study: str, config: Any, records: Any, scaling: Any, w:
     context = Context(next(_run), 1, node, RecordDict(), run_config)
     found = {}
     for kind, arrays, order in _asked(study, config, w, width):
-        mine = HANDLERS[study](_Sent({**arrays, **scaling}, order), context)
+        handler = HANDLERS[kind] if study == "server-graph" else cluster_admm.summands
+        mine = handler(_Sent({**arrays, **scaling}, order), context)
         values = np.concatenate([np.ravel(mine.arrays[name]) for name in sorted(mine.arrays)])
         found[kind] = values, mine.noise.__self__.sensitivity
     return found
@@ -270,8 +272,8 @@ def test_one_record_moves_a_sum_by_no_more_than_is_counted_whatever_the_scales(
     rng = np.random.default_rng(place)
     for trial, loss in enumerate(LOSSES[study] * 3):
         settings = {
-            "privacy": "sound", "release": "sum", "clients": 4, "servers": 1, "loss": loss,
-            "held-out": 0.4, "standardise": "shared", **SUMS[study],
+            "privacy": "sound", "clients": 4, "loss": loss, "held-out": 0.4,
+            "standardise": "shared", **SUMS[study],
         }  # fmt: skip
         config = config_class(study).from_settings(settings)
         X, y = _records()
@@ -304,7 +306,7 @@ class Four:
     """A server that asks four devices for sums over whichever of them it likes."""
 
     def __init__(self, folder: Path, study: str, **settings: Any) -> None:
-        chosen = {"clients": 4, "servers": 1, "standardise": "shared", **SUMS[study], **settings}
+        chosen = {"clients": 4, "standardise": "shared", **SUMS[study], **settings}
         self.config = config_class(study).from_settings(chosen)
         self.folder, nodes = folder, []
         for k in range(4):
@@ -324,22 +326,25 @@ class Four:
     def __exit__(self, *args: Any) -> None:
         self.grid.__exit__(*args)
 
-    def sum(self, who: Any, layout: Any, order: Any, arrays: Any = None) -> Any:
-        content = RecordDict({"order": ConfigRecord(order)})
+    def sum(
+        self, who: Any, layout: Any, order: Any, arrays: Any = None, kind: str = "train"
+    ) -> Any:
+        content = RecordDict({"config": ConfigRecord(order)})
         if arrays:
             content["arrays"] = wire.record(arrays)
         asked = {"": {k: RecordDict(dict(content)) for k in who}}
-        return self.secure.gather_groups(self.grid, asked, self.clients, 1, 10.0, layout=layout)[
-            ""
-        ].total
+        found = self.secure.gather_groups(
+            *(self.grid, asked, self.clients, 1, 10.0), layout=layout, category=kind
+        )
+        return found[""].total
 
 
 def test_sums_of_features_over_other_clients_do_not_tell_one_client_s(tmp_path):
     """The sum over four less that over three is the fourth's means and deviations."""
     with Four(tmp_path, "server-graph", privacy="none", **{"secure-aggregation": "on"}) as server:
-        layout, order = units.summands_layout(D), {"units": True}
-        assert server.sum(range(4), layout, order)
-        assert not server.sum(range(3), layout, order)
+        layout, order = units.summands_layout(D), {"server-round": 0}
+        assert server.sum(range(4), layout, order, kind="train.units")
+        assert not server.sum(range(3), layout, order, kind="train.units")
         assert "sums of features is in a sum already" in " ".join(reasons(tmp_path / "0" / "state"))
 
 
@@ -349,7 +354,7 @@ def test_sums_of_features_over_other_clients_do_not_tell_one_client_s(tmp_path):
 def test_all_that_can_be_asked_for_again_and_again_spends_epsilon_at_most(
     study, held_out, epsilon, tmp_path
 ):
-    settings = {"privacy": "sound", "release": "sum", "epsilon": epsilon, "held-out": held_out}
+    settings = {"privacy": "sound", "epsilon": epsilon, "held-out": held_out}
     settings |= {"rounds": 2} if study == "server-graph" else {}
     w = np.zeros(D + 1)
     shapes = {
@@ -367,7 +372,8 @@ def test_all_that_can_be_asked_for_again_and_again_spends_epsilon_at_most(
             for kind, arrays, order in asked[:: -1 if time else 1]:
                 scaling = {**PLAIN, "scale": np.full(D, 10.0**time)}
                 sent = {**arrays, **scaling}
-                opened[kind] += bool(server.sum(range(4), shapes[kind], order, sent))
+                sums = CATEGORIES.get(kind, "train") if study == "server-graph" else "train"
+                opened[kind] += bool(server.sum(range(4), shapes[kind], order, sent, sums))
         assert opened["units"] == 1
         assert bool(opened["score"]) is bool(held_out)
         for k in range(4):

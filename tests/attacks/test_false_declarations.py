@@ -39,7 +39,7 @@ SOUND = {**SUM, "personal": "server"}
 PRIVATE = {
     "consensus-graph": ({**SUM, "nodes": 6}, "consensus"),
     "joint-precision": ({**SUM, "variables": 12, "samples": "60"}, "consensus"),
-    "cluster-admm": ({**SOUND, "servers": 1, "features": 4, "clusters": "1"}, "models"),
+    "cluster-admm": ({**SUM, "features": 4, "clusters": "1"}, "models"),
 }
 OPEN = {
     "consensus-graph": {"clients": 6, "rounds": 2, "nodes": 6},

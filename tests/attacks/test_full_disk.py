@@ -29,7 +29,7 @@ STUDIES = [
     ("consensus-graph", {"privacy": "paper", "local-steps": 2}),
     ("joint-precision", {"privacy": "sound"}),
     ("server-graph", {"privacy": "sound", "servers": 1}),
-    ("cluster-admm", {"privacy": "sound", "servers": 1, "clusters": "1"}),
+    ("cluster-admm", {"privacy": "sound", "clusters": "1"}),
 ]
 
 

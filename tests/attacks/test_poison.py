@@ -125,8 +125,8 @@ def test_a_generous_bound_changes_no_bit(name):
 
 # Where a round is one mean over all clients, every client with the same weight in it.
 ONE_MEAN = {
-    "cluster-admm": {"method": "fedavg"},
-    "server-graph": {"method": "fedavg"},
+    "cluster-admm": {"servers": 1},
+    "server-graph": {"method": "none", "servers": 1},
     "fedgl": {},
     "fedavg": {},
 }

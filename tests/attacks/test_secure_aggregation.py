@@ -71,7 +71,6 @@ class Servant:
                 {
                     "data-path": str(folder / f"{name}.npz"),
                     "state-path": str(folder / f"state-{name}"),
-                    "require-privacy": True,
                     "server": 0,
                     "signing-key": str(folder / f"{name}.pem"),
                     "trusted-keys": str(folder / "trusted"),
@@ -79,8 +78,8 @@ class Servant:
             )
         (folder / "trusted").write_text("".join(lines))
         settings = {
-            "privacy": "sound",
-            "release": "each",
+            "method": "none",
+            "secure-aggregation": "on",
             "clip": 1.0,
             "clients": count,
             "servers": 1,
@@ -116,8 +115,8 @@ class Servant:
 
 
 def payload(model=MODEL, directory=None):
-    order = ConfigRecord({"round": 1})
-    content = RecordDict({"arrays": wire.record({"model": model}), "order": order})
+    told = ConfigRecord({"server-round": 1})
+    content = RecordDict({"arrays": wire.record({"model": model}), "config": told})
     if directory is not None:
         content[DIRECTORY] = ConfigRecord(to_fields(directory))
     return content
@@ -241,8 +240,8 @@ def test_masks_depend_on_every_record_of_a_payload_and_on_the_run_config():
         lambda content: content.pop("metrics"),
         lambda content: content["metrics"].update(objective=1.5),
         lambda content: content["metrics"].update(objective=1),
-        lambda content: content["order"].update(round=2),
-        lambda content: content["order"].update(more="x"),
+        lambda content: content["config"].update({"server-round": 2}),
+        lambda content: content["config"].update(more="x"),
         lambda content: content["arrays"].update(model=wire.pack(2.0 * MODEL)),
         lambda content: content["arrays"].update(model=wire.pack(MODEL[:, None])),
         lambda content: content["arrays"].update(other=wire.pack(MODEL)),

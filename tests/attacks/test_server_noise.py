@@ -69,8 +69,7 @@ def federation(folder: Path, **node: Any) -> list[dict[str, Any]]:
 
 def run(nodes: list[dict[str, Any]], out: Path, rounds: int = 3, **more: Any) -> dict[str, Any]:
     settings = {
-        "privacy": "sound",
-        "release": "each",
+        "privacy": "paper",
         "method": "hybrid",
         "clip": 0.1,
         "sigma": SIGMA,
@@ -196,7 +195,7 @@ def test_in_simulation_epsilon_says_that_it_is_simulated_and_what_the_result_und
     assert "result.npz" in record["ledger"]["not_covered"]
     assert any("result.npz" in note for note in record["notes"])
     assert closing_words(record["ledger"])[-1] == "(simulated)"
-    assert spent(RunResult.load(out)).endswith("(sound, simulated)")
+    assert spent(RunResult.load(out)).endswith("(the paper's claim, simulated)")
     # What it says is true: result.npz and the other servers' mail give psi.
     kept = np.load(out / "result.npz")
     A, w = kept["combination"], kept["models"]

@@ -31,7 +31,7 @@ from .server_studies import device
 STUDY = "server-graph"
 CLIENTS, SAMPLES = 4, 25
 CHOSEN = {
-    "privacy": "sound", "release": "sum", "method": "fedavg", "servers": 1, "clients": CLIENTS,
+    "privacy": "sound", "method": "fedavg", "clients": CLIENTS,
     "rounds": 2, "batch": 0, "samples": str(SAMPLES),
 }  # fmt: skip
 SILENCE = {"personal": {"came": True}}
@@ -69,16 +69,20 @@ class Server:
 
     def order(self, w: Any = (0.0, 0.0), **order: Any) -> RecordDict:
         arrays = wire.record({"model": np.asarray(w, dtype=np.float64)})
-        told = {"round": 1, "deviation": self.needed, "settings": digest(self.config), **order}
-        return RecordDict({"arrays": arrays, "order": ConfigRecord(told)})
+        told = {"server-round": 1, "deviation": self.needed, "settings": digest(self.config)}
+        return RecordDict({"arrays": arrays, "config": ConfigRecord({**told, **order})})
 
-    def sum(self, *orders: RecordDict, layout: str = "gradient", size: int = 2) -> Any:
-        """Ask for one secure sum; one order for all, or one a client."""
+    def sum(
+        self, *orders: RecordDict, layout: str = "gradient", size: int = 2, kind: str = "train"
+    ) -> Any:
+        """Ask for one secure sum; one message for all, or one per client."""
         each = orders * CLIENTS if len(orders) == 1 else orders
         payloads = {k: RecordDict(dict(order)) for k, order in enumerate(each)}
         groups = {"": payloads}
         return self.secure.gather_groups(
-            self.grid, groups, self.clients, 1, 10.0, layout={layout: (size,)}
+            *(self.grid, groups, self.clients, 1, 10.0),
+            layout={layout: (size,)},
+            category=kind,
         )[""]
 
     def events(self, k: int = 0) -> list[Any]:
@@ -152,16 +156,16 @@ def test_nothing_is_told_in_the_clear(tmp_path: Path) -> None:
 
 def test_a_score_that_no_samples_are_held_out_for_is_refused(tmp_path: Path) -> None:
     with Server(tmp_path) as server:
-        assert not server.sum(server.order(score=True), layout="terms", size=1).total
+        assert not server.sum(server.order(), layout="terms", size=1, kind="evaluate").total
         assert server.events() == []
 
 
 def test_scores_of_many_models_are_counted_and_end(tmp_path: Path) -> None:
     with Server(tmp_path, **{"held-out": 0.4}) as server:
         for _ in range(2):
-            asked = server.order((1.0, -1.0), score=True)
-            assert server.sum(asked, layout="terms", size=1).total
-        assert not server.sum(asked, layout="terms", size=1).total
+            asked = server.order((1.0, -1.0))
+            assert server.sum(asked, layout="terms", size=1, kind="evaluate").total
+        assert not server.sum(asked, layout="terms", size=1, kind="evaluate").total
         assert {e.what for e in server.events()} == {"the score of held-out samples"}
         assert len(server.events()) == 2
 

@@ -25,8 +25,8 @@ FEATURES = {"servers": 1, "topology": "complete", "standardise": "shared"}
 STUDIES: dict[str, dict[str, Any]] = {
     "consensus-graph": {},
     "joint-precision": {},
-    "server-graph": {**FEATURES, "method": "fedavg", "rounds": 3, "batch": 10},
-    "cluster-admm": {**FEATURES, "clusters": "1", "loss": "logistic"},
+    "server-graph": {**FEATURES, "rounds": 3, "batch": 10},
+    "cluster-admm": {"standardise": "shared", "clusters": "1", "loss": "logistic"},
 }
 _NUMBER = re.compile(r"-?\d+\.\d+(?:[eE][+-]?\d+)?")
 

@@ -23,7 +23,7 @@ from trellis.strategies.consensus_graph.baselines import AveragedGraph
 from trellis.strategies.core import wire
 
 # Studies whose messages have their numbers in the record config.
-BY_CONFIG = ("consensus-graph", "gromov-wasserstein", "joint-precision")
+BY_CONFIG = ("consensus-graph", "gromov-wasserstein", "joint-precision", "server-graph")
 
 
 def ask(run_config, node, *asked: tuple[str, dict, dict]) -> list[Message]:

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1800)]
 
 # All samples in every round: on devices batches come from the operating system's entropy.
 PLAIN = {"loss": "least-squares", "batch": 0, "secure-aggregation": "off"}
-ADMM = {"mixing": "exact", "acceleration": "off", "method": "gfl", "clusters": "1", "tau": 0.0}
+ADMM = {"mixing": "exact", "method": "gfl", "clusters": "1", "tau": 0.0}
 LINE = {"servers": 3, "topology": "path"}
 LONG = 1500.0  # seconds for a run: its rounds start a process for every client and every link
 TIMEOUT = 30  # all of this on one machine: a sign of life may take its time

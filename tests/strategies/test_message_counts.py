@@ -15,10 +15,6 @@ from trellis.sim import grid
 
 GRAPH = {"nodes": 12, "signals": "40"}
 PRECISION = {"variables": 18, "blocks": 3, "samples": "80"}
-CLUSTERS = {"clients": 12, "servers": 3, "topology": "complete", "clusters": "2", "features": 6,
-            "mixing": "exact", "tau": 0.0, "samples": "20", "tolerance": 1e-6,
-            "rounds": 600}  # fmt: skip
-PLAIN = {"acceleration": "off"}
 ONE_SHOT = {**PRECISION, "method": "one-shot"}
 FUSED = {"method": "fused", "penalty": "group"}
 SUM = {"privacy": "sound", "clients": 4}
@@ -29,13 +25,11 @@ TABLE = [
     ("joint-precision", ONE_SHOT, {"method": "group"}, 2, 11),
     ("joint-precision", {**ONE_SHOT, "penalty": "fused"}, FUSED, 2, 11),
     ("joint-precision", {**ONE_SHOT, "path": 4}, {"method": "group"}, 2, 24),
-    ("cluster-admm", CLUSTERS, PLAIN, 25, 46),
 ]
 # Where the result is, and what brings plain rounds so close to the optimum that they stand for it.
 RESULT = {
     "consensus-graph": (("consensus", "weights"), {"tolerance": 1e-9, "rounds": 500}),
     "joint-precision": (("sparse", "precision"), {"tolerance": 1e-11, "rounds": 2000}),
-    "cluster-admm": (("models",), {"tolerance": 1e-11}),
 }
 
 

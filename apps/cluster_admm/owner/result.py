@@ -1,9 +1,9 @@
 """What a device of cluster-admm is left with, and how it scores on its own held-out samples.
 
-Made at home (``personal = "device"``): a model of its own from its samples and the clusters'
-private models. Made by the servers: the model that its server holds for its cluster, which it was
-sent (times rho, with its dual) in every round, and the cluster's number. It learns nothing of other
-clusters, nor who else is in its own.
+Made on the device: a model of its own, from its samples alone or from these and the clusters'
+private models (`private.device`). Made by the servers: the model that its server holds for its
+cluster, which it was sent (times rho, with its dual) in every round, and the cluster's number. It
+learns nothing of other clusters, nor who else is in its own.
 """
 
 from __future__ import annotations
@@ -90,6 +90,24 @@ def _predicted(loss: str, model: Array, Z: Array) -> tuple[Array, Array | None]:
         return own.predict(model, Z), None if decision is None else decision(model, Z)
     values = Z @ model
     return values if loss == "ridge" else np.where(values >= 0.0, 1.0, -1.0), values
+
+
+def by_itself(loss: str, samples: Samples, held: Rows, ridge: float) -> Personal:
+    """Return the model that a device makes of its own samples alone."""
+    X, y = samples.X[~held], samples.y[~held]
+    model = alone(loss, [(X, y)], ridge)[0]
+
+    def scores() -> Scores:
+        return held_out_scores(loss, {THIS: model}, samples, held, ridge)
+
+    return Personal(
+        {"model": model, **raw_model(model, samples.scaling)},
+        variables=samples.columns,
+        summary={"samples learned from": float(len(y))},
+        words=in_words(loss, len(samples.columns), "your own, from your samples alone"),
+        model=description(loss, samples.scaling),
+        scores=scores if held.any() else None,
+    )
 
 
 def from_server(

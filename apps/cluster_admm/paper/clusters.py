@@ -1,4 +1,4 @@
-"""How well clusters are found, and how many: two tables of ``trellis paper cluster-admm``.
+"""How well clusters are found: a table of ``trellis paper cluster-admm``.
 
 The paper's regression setting, which is the study's default, with clusters that no client knows. A
 client may fit another cluster's model better than its own: with D samples and noise 1 it cannot
@@ -8,7 +8,7 @@ normal noise and clusters of equal size that is the likeliest one: no rule is ri
 average over draws.
 
 Runs are of messages, in this process. tau = 0 also after clusters are found: only who belongs where
-is told here. Neither is of the paper, whose clients know their cluster.
+is told here. It is not of the paper, whose clients know their cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from trellis.apps.experiments.finding import Finding, spread
 from trellis.apps.experiments.making import Making
-from trellis.apps.experiments.sweep import Job, Outcome, by_row
+from trellis.apps.experiments.sweep import Job, by_row
 from trellis.strategies.cluster_admm.search import agreement
 
 from ..config import ClusterAdmmConfig
@@ -29,9 +29,7 @@ from ..data import synthetic_truth
 from ..problem import mean_losses
 from ..simulate import client_tables
 
-CANDIDATES = "auto:2-5"
 STUDY = "cluster-admm"
-_SCALES = ("smallest", "middle", "largest")
 CLOSE = 0.05  # of the oracle's share: found nearly as often as can be
 
 
@@ -68,21 +66,6 @@ def found_clusters(making: Making) -> list[Finding]:
     ]
 
 
-def choose_q(making: Making) -> list[Finding]:
-    """Write the held-out loss by number of clusters and seed, at similarity .5 and D = 20."""
-    small = {"clients": making["clients"], "features": making["features"]}
-    chosen = settings(0.5, "20", clusters=CANDIDATES, rounds=making["rounds"], **small)
-    keep = ("candidates", "held_out")
-    outcomes = making.sweep([Job(STUDY, chosen, seed, (seed,), keep) for seed in making.seeds])
-    rows = [_choice(outcome) for outcome in outcomes]
-    making.table(rows, show="Held-out loss by number of clusters; synthetic data has 3")
-    making.console.print(
-        "smallest, middle, largest scale: 1 + gamma of the true models, w_q = (1 + gamma_q) w_0; "
-        "two that are close are one cluster to 20 samples"
-    )
-    return []
-
-
 def settings(similarity: float, samples: str, **more: Any) -> dict[str, Any]:
     """Return the paper's setting with clusters to be found."""
     changed = {"clusters": "auto:3", "similarity": similarity, "samples": samples, "tau": 0.0}
@@ -103,23 +86,4 @@ def _spread(name: str, shares: Sequence[float]) -> dict[str, float]:
         name: float(np.mean(shares)),
         f"{name}, least": min(shares),
         f"{name}, most": max(shares),
-    }
-
-
-def _choice(outcome: Outcome) -> dict[str, Any]:
-    config = ClusterAdmmConfig.from_settings(outcome.job.settings)
-    models = synthetic_truth(config, outcome.job.seed).models
-    base = synthetic_truth(
-        ClusterAdmmConfig.from_settings({**outcome.job.settings, "similarity": 0.0}),
-        outcome.job.seed,
-    ).models[0]
-    scales = np.sort(models @ base / (base @ base))
-    tried = zip(
-        outcome.arrays["candidates"].tolist(), outcome.arrays["held_out"].tolist(), strict=True
-    )
-    return {
-        "seed": outcome.job.seed,
-        **{f"{name} scale": float(scale) for name, scale in zip(_SCALES, scales, strict=True)},
-        **{f"Q = {count}": loss for count, loss in tried},
-        "chosen": int(outcome.headline["clusters"]),
     }

@@ -18,7 +18,6 @@ to where the models end.
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,10 +30,9 @@ from trellis.privacy.accounting.zcdp import decaying_total
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_truth
 from ..problem import optimum, server_uniform_optimum
-from ..rounds import Rounds
-from ..simulate import client_tables
+from ..simulate import Rounds, client_tables
 from .judging import judged, known
-from .setting import NO_LIMIT, PAPER, Settings, Vector
+from .setting import NO_LIMIT, Settings, Vector, config_of
 
 EXACT = 1e-6  # relative: an optimum that is reached
 STRAIGHT = 0.98  # R squared of a line through log distances: linear convergence
@@ -144,7 +142,7 @@ def readings(config: ClusterAdmmConfig, seed: int) -> dict[str, Vector]:
     found: dict[str, list[Vector]] = {"(1)": [], "(2)": [], "(4)": [], "uniform": []}
     for q in range(config.cluster_count):
         parts = [
-            [tables[k] for k in np.flatnonzero((homes == s) & (groups == q))]
+            [tables[k] for k in np.flatnonzero((homes == s) & (groups == q)).tolist()]
             for s in range(config.servers)
         ]
         mine = list(itertools.chain(*parts))
@@ -193,12 +191,12 @@ def rate(distances: Vector) -> tuple[float, float]:
 def _where_it_ends(job: tuple[Settings, int]) -> dict[str, Any]:
     """Return distances from every reading, and the way to the end of a run without noise."""
     changes, seed = job
-    config = ClusterAdmmConfig.from_settings({**PAPER, **changes})
+    config = config_of(changes)
     noisy = config.privacy != "none"
     marks = _models(config, seed)
     end = marks[-1]
     if noisy:
-        quiet = replace(config, privacy="none", rounds=max(config.rounds, 600))
+        quiet = config.as_method(config.method, rounds=max(config.rounds, 600))
         end = _models(quiet, seed)[-1]
     scale = float(np.linalg.norm(end))
     way = np.array([float(np.linalg.norm(models - end)) / scale for models in marks])
@@ -279,7 +277,7 @@ def mixing(making: Making) -> list[Finding]:
 
 def _distances(job: tuple[Settings, int]) -> dict[str, float]:
     changes, seed = job
-    config = ClusterAdmmConfig.from_settings({**PAPER, **changes})
+    config = config_of(changes)
     run = Rounds(config, seed, synthetic_truth(config, seed).clusters, client_tables(config, seed))
     for n in range(1, config.rounds + 1):
         run.step(n)

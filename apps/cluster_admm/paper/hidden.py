@@ -13,8 +13,8 @@ which no search has:
              than a sample: the NMSD is that of clients with one sample each. (It would also cover
              a whole client.)
 
-So where clusters are not given, one model for all (``method=gfl``) is learned with noisy sums, and
-devices make it their own at home, which costs nothing.
+So where clusters are not given, one model for all (``clusters=1``) is learned with noisy sums, and
+each device makes its own model of it, which costs nothing.
 
 .. [CR] M. Cesar, R. Rogers, Bounding, concentrating, and truncating: unifying privacy loss
    composition for data analytics, ALT 2021.
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def hidden_choice(making: Making) -> list[Finding]:
         rows.append({**row, **{f"NMSD, {name}": level for name, level in levels.items()}})
     making.table(rows, show=f"{sizes[0]} clients, 3 clusters, {len(making.seeds)} seeds")
     making.console.print(
-        "given: clusters are known; bounded: a client counts as one sample; one: gfl"
+        "given: clusters are known; bounded: a client counts as one sample; one: clusters=1"
     )
     return []
 
@@ -92,8 +93,8 @@ def _cell(cell: _Cell) -> dict[float, dict[str, float]]:
     found = {}
     for epsilon in EPSILONS:
         part = math.sqrt(8.0 * 0.5 * zcdp_rho(epsilon, config.delta))
-        private = ClusterAdmmConfig.from_settings({**config.settings(), "epsilon": epsilon})
-        alike = ClusterAdmmConfig.from_settings({**private.settings(), "method": "gfl"})
+        private = replace(config, epsilon=epsilon)
+        alike = replace(private, clusters="1")
         single = [(X[:1], y[:1]) for X, y in tables]
         levels = {
             "given": summed(private, seed, tables, truth.clusters).releases.models[truth.clusters],

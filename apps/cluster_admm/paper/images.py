@@ -34,8 +34,7 @@ from trellis.apps.pages.plots import curves
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_truth
-from ..release import bounded
-from ..rounds import Rounds
+from ..simulate import Rounds
 from ..steps import alone
 from .image_data import ImageSet, Tables, Task, Unseen, dealt, mnist, organs
 from .judging import Gap, above, judged
@@ -125,9 +124,8 @@ def learn(
         w = alone(config.loss, tables, config.ridge)
         level = unseen.accuracy(w[:, None], homes, np.zeros_like(homes), clusters)
         return ImageRun(np.full(len(told), level), w[:, None])
-    bounds = [bounded(config, X, y) for X, y in tables]
-    run = Rounds(config, seed, clusters, bounds)
-    homes, groups = run.strategy.homes, run.strategy.groups
+    run = Rounds(config, seed, clusters, tables)
+    homes, groups = run.homes, run.groups
     found = {}
     for n in range(1, config.rounds + 1):
         run.step(n)
@@ -154,7 +152,10 @@ def one(job: tuple[str, Settings, int, Sequence[int]]) -> Array:
     images, tasks, unseen, _ = setting(name)
     size, changes = images.train_images[0].size, dict(changes)
     whole = bool(changes.pop("whole", False))
-    config = ClusterAdmmConfig.from_settings({**PAPER, "features": size, **changes})
+    if changes.get("method") == "local":  # nothing is sent, so nothing is noised
+        changes["privacy"] = "none"
+    asked = ClusterAdmmConfig.having_effect({**PAPER, "features": size, **changes})
+    config = ClusterAdmmConfig.from_settings(asked)
     clusters = synthetic_truth(config, seed).clusters
     tables = dealt(images, tasks, clusters, SAMPLES[name], seed, whole)
     with one_blas_thread():

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,10 @@ from trellis.apps.pages.plots import curves
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_truth
-from ..rounds import Rounds
-from ..simulate import client_tables
+from ..simulate import Rounds, client_tables
 from .convergence import readings, sizes
 from .judging import judged, known
-from .setting import NO_LIMIT, PAPER, Settings, Vector
+from .setting import NO_LIMIT, Settings, Vector, config_of
 
 # Sequences of tau by iteration; the last is the Corollary's: one iteration of learning between
 # clusters after many without.
@@ -136,7 +134,7 @@ def shares(tau: Sequence, rounds: int) -> list[float]:
 def _impact(job: tuple[Settings, str, str, int]) -> tuple[Vector, float]:
     """Return |wbar - w|^2 (T, S, Q), with the same draws on both sides, and eta."""
     changes, start, name, seed = job
-    config = ClusterAdmmConfig.from_settings({**PAPER, **changes, "tau": 0.4})
+    config = config_of({**changes, "tau": 0.4})
     optima = readings(config, seed)
     # Of the readings the one with the largest eta, and so the weakest bound.
     etas = {
@@ -157,11 +155,11 @@ def _way(config: ClusterAdmmConfig, seed: int, tau: Sequence, best: Vector | Non
     tables = client_tables(config, seed)
     run = Rounds(config, seed, synthetic_truth(config, seed).clusters, tables)
     strategy = run.strategy
-    strategy.task = replace(strategy.task, tau=lambda n: tau(n, config.rounds))
+    setattr(strategy, "tau_in", lambda n: tau(n, config.rounds))  # noqa: B010 (mypy: a method)
     if best is not None:
         strategy.models[:] = best
         for k, (X, y) in enumerate(tables):  # phi_k = grad f_k: a client's own rest
-            w = best[strategy.groups[k]]
+            w = best[run.groups[k]]
             slope = 2.0 / len(y) * (X.T @ (X @ w - y)) + 2.0 * strategy.share(k) * config.ridge * w
             strategy.duals[k] = slope
     found = []

@@ -1,8 +1,13 @@
 """Lemma 1, Theorems 3 and 4 and the paper's total, checked by numbers.
 
 Lemma 1 has the sensitivity of a client's model as 2 C / (rho D), C a bound on the gradient of one
-sample's loss. Its proof takes both gradients at the same model; `apps.cluster_admm.release` has one
-that does not. Checked are the logistic loss (51), whose gradient is at most as long as x, with
+sample's loss. Its proof takes both gradients at the same model. One that does not: F and F', the
+objectives of (4), are mu-strongly convex and differ in one sample z, z'; w and w' minimise them, so
+
+    mu |w - w'|^2 <= <grad F(w) - grad F(w'), w - w'> = <grad F'(w') - grad F(w'), w - w'>,
+    mu |w - w'| <= |grad l(w'; z') - grad l(w'; z)| / D <= 2 C / D.
+
+Checked are the logistic loss (51), whose gradient is at most as long as x, with
 neighbours chosen to be far apart, and ridge (49), of which no C is a bound: C = 0.1, which the
 paper's curves need, with neighbours as the paper's own data has them.
 
@@ -34,7 +39,7 @@ from ..data import synthetic_truth
 from ..simulate import client_tables
 from ..steps import primal_step
 from .judging import judged, known
-from .setting import PAPER, Vector, job, simulated
+from .setting import PAPER, Vector, config_of, job, simulated
 
 _TOLERANCE = 1e-9
 PRINTED_TOTAL = 0.095  # printed in Sec. V-A
@@ -116,7 +121,7 @@ def theorem_3(making: Making) -> list[Finding]:
 def privacy_total(making: Making) -> list[Finding]:
     """Write the paper's total beside the sum of its own (47) and (48), over the iterations."""
     rounds = making["rounds"]
-    config = ClusterAdmmConfig.from_settings(PAPER)
+    config = config_of({"privacy": "paper"})
     terms = config.phi0, config.zeta
     ((*runs,),) = simulated(making, [job("scheduled, noise", {"tau": 0.4}, rounds)])
     by_client = np.array(
@@ -180,9 +185,7 @@ def _moved(case: tuple[int, int, int]) -> dict[str, float]:
         for count in (1, 2, 5, 9)
         for length in (0.1, 1.0, 10.0)
     ]
-    config = ClusterAdmmConfig.from_settings(
-        {**PAPER, "privacy": "paper", "clients": clients, "features": features}
-    )
+    config = config_of({"privacy": "paper", "clients": clients, "features": features})
     count, (one, other) = ordinary(config, seed)
     ridge = float(np.linalg.norm(one - other)) / (2.0 * config.bound / (rho * count))
     steep = _gradients(config, seed)

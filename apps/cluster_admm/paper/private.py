@@ -2,9 +2,8 @@
 
 Not of the paper: its private runs bound nothing. All on the study's synthetic data, 10 seeds that
 draw models, samples and noise; decibels are of the mean power. ``alone`` is what a client learns by
-itself, ``open`` the minimiser of (1) without privacy, ``each`` today's noise in every single model
-(10 rounds with the same epsilon, at one size), then noisy sums: one exchange, several (4),
-and what devices make at home of the way that is the default, from their raw samples.
+itself, ``open`` the minimiser of (1) without privacy, then noisy sums: one exchange, several (4),
+and what devices make of the way that is the default, from their raw samples.
 """
 
 from __future__ import annotations
@@ -21,14 +20,12 @@ from trellis.apps.common.seeds import generator
 from trellis.apps.experiments.finding import Finding, standard_error
 from trellis.apps.experiments.making import Making
 from trellis.apps.pages.plots import curves
-from trellis.strategies.cluster_admm.summed import SummedClusters
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.cluster_admm.moments import ClusterMoments
 
 from ..config import ClusterAdmmConfig
 from ..data import Truth, synthetic_table, synthetic_truth
 from ..private.simulate import own_models, summed
 from ..problem import Array, Tables, nmsd, optimum
-from ..simulate import simulate
 from ..steps import alone
 from .setting import deviation
 
@@ -36,7 +33,6 @@ EPSILONS = (0.3, 1.0, 3.0)
 Size = tuple[int, str, int, str]  # clients, samples each, features, loss
 Kind = tuple[str, str, int]  # loss, samples each, features
 EXCHANGES = {"one exchange": 1, "several": 4}
-EACH_ROUNDS, EACH_SIZE = 10, (150, "2-9")
 MOST_OWN = 20  # clients whose own models are made; all have samples of the same kind
 _TESTS = 2000
 
@@ -55,7 +51,7 @@ def private(making: Making) -> list[Finding]:
         head = {"clients": clients, "samples": samples, "features": features, "loss": loss}
         for epsilon in EPSILONS:
             row: dict[str, Any] = {**head, "epsilon": epsilon}
-            for name in ("alone", "open", "each", "one exchange", "several", "on the device"):
+            for name in ("alone", "open", "one exchange", "several", "on the device"):
                 row[name] = _mean(loss, [run[_key(name, epsilon)] for run in runs])
             better = _better(loss, row["several"], row["one exchange"])
             rows.append({**row, "wins": "several" if better else "one exchange"})
@@ -130,14 +126,13 @@ def _cell(cell: tuple[Size, int]) -> Level:
     truth, tables = _data(config, seed)
     found = _without_sums(config, seed, truth, tables)
     for epsilon in EPSILONS:
-        found[f"each {epsilon:g}"] = _each(config, seed, epsilon)
         for name, exchanges in EXCHANGES.items():
             way = replace(config, epsilon=epsilon, exchanges=exchanges)
             strategy = summed(way, seed, tables, truth.clusters)
             public = strategy.releases.models[truth.clusters]
             found[f"{name} {epsilon:g}"] = _level(config, seed, truth, public)
             if exchanges == config.exchange_count:
-                found[f"on the device {epsilon:g}"] = _at_home(way, seed, truth, tables, strategy)
+                found[f"on the device {epsilon:g}"] = _on_device(way, seed, truth, tables, strategy)
     return found
 
 
@@ -152,14 +147,14 @@ def _grown(cell: tuple[Kind, int, int]) -> Level:
         strategy = summed(private, seed, tables, truth.clusters)
         public = strategy.releases.models[truth.clusters]
         found[f"sum {epsilon:g}"] = _level(config, seed, truth, public)
-        found[f"device {epsilon:g}"] = _at_home(private, seed, truth, tables, strategy)
+        found[f"device {epsilon:g}"] = _on_device(private, seed, truth, tables, strategy)
     return found
 
 
-def _at_home(
-    config: ClusterAdmmConfig, seed: int, truth: Truth, tables: Tables, strategy: SummedClusters
+def _on_device(
+    config: ClusterAdmmConfig, seed: int, truth: Truth, tables: Tables, strategy: ClusterMoments
 ) -> float:
-    """Return the level of what some clients make at home."""
+    """Return the level of what some clients make on their devices."""
     some = range(min(len(tables), MOST_OWN))
     own = own_models(config, strategy, tables, some)
     return _level(config, seed, Truth(truth.models, truth.clusters[: len(some)]), own)
@@ -175,17 +170,6 @@ def _without_sums(config: ClusterAdmmConfig, seed: int, truth: Truth, tables: Ta
         "alone": _level(config, seed, few, by_itself),
         "open": _level(config, seed, truth, best[truth.clusters]),
     }
-
-
-def _each(config: ClusterAdmmConfig, seed: int, epsilon: float) -> float:
-    """Return the level of noise in every model, with all rounds together spending epsilon."""
-    if config.loss != "ridge" or (config.clients, config.samples) != EACH_SIZE:
-        return float("nan")
-    noisy = replace(config, release="each", rounds=EACH_ROUNDS, epsilon=epsilon)
-    try:
-        return float(simulate(noisy, seed).nmsd_servers[-1])
-    except StudyError:
-        return float("nan")
 
 
 def _config(clients: int, samples: str, features: int, loss: str) -> ClusterAdmmConfig:

@@ -32,12 +32,11 @@ from trellis.apps.pages.plots import curves
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_truth
-from ..rounds import Rounds
-from ..simulate import client_tables
+from ..simulate import Rounds, client_tables
 from ..steps import primal_steps
 from .convergence import EXACT, readings, relative, sizes
 from .judging import judged, known
-from .setting import PAPER, Settings, Vector
+from .setting import Settings, Vector, config_of
 
 PRINTED, REPAIRED, MULTI = "(6)-(7) as printed", "both signs turned", "(8)-(10)"
 # Signs of w_p in (6), and of (7) as printed.
@@ -143,7 +142,7 @@ def single_step(making: Making) -> list[Finding]:
 def _ends(job: tuple[Settings, str, int]) -> dict[str, Any]:
     """Return where one mechanism ends, and its way there."""
     changes, name, seed = job
-    config = ClusterAdmmConfig.from_settings({**PAPER, **changes})
+    config = config_of(changes)
     optima = readings(config, seed)
     best = optima["uniform"]
     models, way = _multi(config, seed, best) if name == MULTI else _single(config, seed, best, name)

@@ -17,9 +17,9 @@ from trellis.privacy.accounting.zcdp import (
     zcdp_epsilon,
 )
 
-from ..config import ClusterAdmmConfig
 from .judging import Gap, above, judged
 from .setting import (
+    DELTA,
     NMSD,
     NO_LIMIT,
     PAPER,
@@ -149,17 +149,18 @@ def _privacy_sweep(making: Making, key: str, words: str, sign: float) -> list[Fi
     }
     rows: list[dict[str, Any]] = []
     for value, row in zip(values, columns(lines), strict=True):
-        config = ClusterAdmmConfig.from_settings({**PAPER, key: value, "epsilon": NO_LIMIT})
+        terms = {**PAPER, key: value}
+        phi0, zeta = float(terms["phi0"]), float(terms["zeta"])
         spent = [
-            decaying_total_of(config.phi0, config.zeta, np.flatnonzero(took_part) + 1)
+            decaying_total_of(phi0, zeta, np.flatnonzero(took_part) + 1)
             for run in found[value, 0.4]
             for took_part in run.took_part.T
         ]
         told = {key: value, **row}
-        told["zCDP in all, by the paper"] = paper_decaying_total(config.phi0, config.zeta, rounds)
-        told["of a client in every round"] = decaying_total(config.phi0, config.zeta, rounds)
+        told["zCDP in all, by the paper"] = paper_decaying_total(phi0, zeta, rounds)
+        told["of a client in every round"] = decaying_total(phi0, zeta, rounds)
         told |= {"of the mean client": float(np.mean(spent)), "of the busiest": max(spent)}
-        rows.append({**told, "epsilon of the busiest": zcdp_epsilon(max(spent), config.delta)})
+        rows.append({**told, "epsilon of the busiest": zcdp_epsilon(max(spent), DELTA)})
     making.table(rows, show=f"NMSD, dB, at iteration {rounds}; totals in zCDP as if C = bound held")
     making.console.print(
         "mean client, busiest: of the rounds clients did take part in. No data has gradients "

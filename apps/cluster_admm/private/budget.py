@@ -1,4 +1,4 @@
-"""How the epsilon of a run with ``release = "sum"`` is divided, and what a release is about [GG].
+"""How the epsilon of the method ``moments`` is divided, and what a release is about [GG].
 
 Every noisy sum of ratio r (sensitivity over noise) is r^2 / 2-zCDP, and they add up. With R the
 ratio of one release that spends all of (epsilon, delta),

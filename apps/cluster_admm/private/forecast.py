@@ -16,13 +16,16 @@ figure ``private`` has what was measured.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from trellis.privacy.accounting.sampled import ratio_for
-from trellis.strategies.cluster_admm.summed import SummedClusters
+from trellis.strategies.cluster_admm.moments import ClusterMoments
+from trellis.strategies.core.declared import Client
 
 from ..config import ClusterAdmmConfig
+from ..data import held_out_count
 from .budget import PART
 
 _LEFT_BY_CLIPPING = 0.68
@@ -82,13 +85,16 @@ def forecast(config: ClusterAdmmConfig, samples: int, size: int, clients: int) -
     return f"{text} Private models beat that from about epsilon {least:g} on."
 
 
-def sum_warnings(config: ClusterAdmmConfig, strategy: SummedClusters) -> list[str]:
+def sum_warnings(
+    config: ClusterAdmmConfig, strategy: ClusterMoments, clients: Sequence[Client]
+) -> list[str]:
     """Return what a reader of the result must know, from what was released alone."""
     found, releases = [], strategy.releases
     if releases.found is None:
         return []
-    samples = int(sum(strategy.task.taught(client.counted) for client in strategy.clients))
-    found.append(forecast(config, samples, strategy.size, len(strategy.clients)))
+    held = [held_out_count(client.counted, config.held_out) for client in clients]
+    samples = sum(client.counted for client in clients) - sum(held)
+    found.append(forecast(config, samples, strategy.size, len(clients)))
     if releases.found.common == 0.0 or not np.any(releases.models):
         found.append(
             "Nothing but noise was seen in the sums: the models are zero, and devices learn alone."

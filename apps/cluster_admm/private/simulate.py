@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,9 @@ from numpy.typing import NDArray
 from trellis.apps.common.evaluation.holding import drawn_rows
 from trellis.apps.common.seeds import generator
 from trellis.privacy.mechanisms.shares import plan_share, simulated_sum_noise
-from trellis.strategies.cluster_admm.summed import SummedClusters
-from trellis.strategies.core.base import Client, RoundPlan
+from trellis.strategies.cluster_admm.moments import SCALES, SCORE, ClusterMoments
 
-from ..build import FRACTION_BITS, build_sums
+from ..build import FRACTION_BITS, moments
 from ..config import ClusterAdmmConfig
 from ..data import held_out_count
 from ..problem import Array, Tables
@@ -34,57 +32,40 @@ Places = NDArray[np.intp]
 
 def summed(
     config: ClusterAdmmConfig, seed: int, tables: Tables, clusters: Places
-) -> SummedClusters:
-    """Return the strategy after all its exchanges.
+) -> ClusterMoments:
+    """Return the strategy after all its exchanges; clients are nodes 0 to K - 1.
 
     Parameters
     ----------
     tables : X and y of every client
-    clusters : (K,) of every client; clients are dealt to servers in order
+    clusters : (K,) of every client
     """
-    plan = RoundPlan(1, 0.0, len(tables))
-    sampler = partial(generator, seed, "sampling", 0)
-    strategy = build_sums(config, seed, {"plan": plan, "sampler": sampler})
-    servers, size = strategy.task.topology.servers, tables[0][0].shape[1]
-    strategy.clients = [
-        Client(
-            name=f"client-{k + 1}",
-            partition=k,
-            count=len(y),
-            variables=[f"x{j + 1}" for j in range(size)],
-            node_id=k,
-            synthetic=True,
-            simulated=True,
-            server=k * servers // len(tables),
-            cluster=int(clusters[k]),
-        )
-        for k, (_, y) in enumerate(tables)
-    ]
-    strategy.begin(strategy.clients)
+    strategy = moments(config)
+    strategy.begin(tables[0][0].shape[1], strategy.given)
+    several = strategy.clusters > 1
+    strategy.groups = {k: int(clusters[k]) if several else 0 for k in range(len(tables))}
     parts = [_parts(config, seed, table) for table in tables]
     taught = _stacked(strategy, [learning for learning, _ in parts])
     tested = _stacked(strategy, [held for _, held in parts]) if config.held_out else []
-    everyone = range(len(tables))
-    for number, ask in enumerate(strategy.task.asks, start=1):
-        strategy.ask = ask
-        whole, sensitivity, ratio = _sum(config, strategy, taught, tested)
-        total, strategy.noise = _noised(
-            config, seed, number, whole, sensitivity, ratio, len(tables)
-        )
-        strategy.solve(total, everyone)
+    for number, wanted in enumerate(strategy.sums, start=1):
+        whole, sensitivity, ratio = _sum(config, strategy, wanted, taught, tested)
+        total, noise = _noised(config, seed, number, whole, sensitivity, ratio, len(tables))
+        place = 1 if wanted == SCORE else 0
+        counts = {k: float(len(part[place][1])) for k, part in enumerate(parts)}
+        strategy.take(total, counts, noise)
     return strategy
 
 
 def own_models(
-    config: ClusterAdmmConfig, strategy: SummedClusters, tables: Tables, clients: Sequence[int]
+    config: ClusterAdmmConfig, strategy: ClusterMoments, tables: Tables, clients: Sequence[int]
 ) -> Array:
-    """Return the models (n, d) that ``clients`` make at home, of the samples in ``tables``."""
+    """Return the models (n, d) that ``clients`` make on their devices, of their ``tables``."""
     models, pulls = strategy.releases.models, strategy.pulls
     return np.array(
         [
             own_model(
                 *(config.loss, *tables[k], models, pulls),
-                *(int(strategy.groups[k]), config.ridge),
+                *(strategy.groups[k], config.ridge),
             ).model
             for k in clients
         ]
@@ -101,11 +82,11 @@ def _parts(
     return (X[~held], y[~held]), (X[held], y[held])
 
 
-def _stacked(strategy: SummedClusters, tables: Tables) -> list[tuple[Array, Array]]:
+def _stacked(strategy: ClusterMoments, tables: Tables) -> list[tuple[Array, Array]]:
     """Return the samples of every cluster, of all its clients."""
     found = []
-    for q in range(strategy.task.clusters):
-        parts = [tables[k] for k in np.flatnonzero(strategy.groups == q).tolist()]
+    for q in range(strategy.clusters):
+        parts = [tables[k] for k, group in strategy.groups.items() if group == q]
         X = [X for X, _ in parts] or [np.zeros((0, tables[0][0].shape[1]))]
         found.append((np.concatenate(X), np.concatenate([y for _, y in parts] or [np.zeros(0)])))
     return found
@@ -113,16 +94,17 @@ def _stacked(strategy: SummedClusters, tables: Tables) -> list[tuple[Array, Arra
 
 def _sum(
     config: ClusterAdmmConfig,
-    strategy: SummedClusters,
+    strategy: ClusterMoments,
+    wanted: str,
     taught: list[tuple[Array, Array]],
     tested: list[tuple[Array, Array]],
 ) -> tuple[dict[str, Array], float, float]:
     """Return the sum in hand without noise, its sensitivity and its ratio."""
     loss, releases = config.loss, strategy.releases
-    if strategy.ask == "scales":
+    if wanted == SCALES:
         counts = [scales.scale_counts(loss, X, y) for X, y in taught]
         return {"scales": np.sum(counts, axis=0)}, scales.SENSITIVITY[loss], scales_ratio(config)
-    if strategy.ask == "score":
+    if wanted == SCORE:
         width = strategy.bounds.width
         terms = [
             score.score_terms(loss, X, y, model, width)

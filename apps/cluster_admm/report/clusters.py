@@ -25,6 +25,7 @@ METHODS = {
     "clusterfl": "one model a cluster at every server; servers do not talk to each other",
     "local": "every client for itself",
     "fedavg": "one server, one model for all clients",
+    "moments": "one model per cluster, from noisy sums over all clients; no ADMM",
 }
 
 

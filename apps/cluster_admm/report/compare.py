@@ -8,7 +8,7 @@ client takes part in it and no noise is in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,11 +16,14 @@ from trellis.apps.common.settings import ConfigError
 from trellis.strategies.core.base import StudyError
 
 from ..config import ClusterAdmmConfig
+from ..methods import METHODS
 from ..simulate import Simulation, simulate
 
 # What all methods together may take, by a count of their operations: a clock would make two reports
 # of one run differ.
 MOST_SECONDS = 0.6
+COMPARED = ("pgfl", "gfl", "clusterfl", "local", "fedavg")
+NOISY = {(row.method, row.privacy) for row in METHODS.rows if row.has("phi0")}
 MOST_NUMBERS = 10_000_000  # K D d, of the synthetic data
 _DATA = 2e-4  # seconds a client, for its data and what all methods begin with
 _CLIENT, _NUMBER, _NOISE = 1e-6, 3e-9, 15e-6  # seconds a client and round, a number of X, a draw
@@ -33,7 +36,7 @@ class Comparison:
     Attributes
     ----------
     rounds : T, of all methods
-    found : method -> its simulation, in the order of the settings' ``method``
+    found : method -> its simulation, in the order of `COMPARED`
     missing : method -> why there is none, such as divergence
     """
 
@@ -54,7 +57,7 @@ def compare(config: ClusterAdmmConfig, seed: int) -> Comparison:
         raise ConfigError(f"loss={config.loss!r}: only ridge can be simulated without messages")
     found: dict[str, Simulation] = {}
     missing: dict[str, str] = {}
-    for method in config.methods:
+    for method in COMPARED:
         try:
             # On its way to infinity a method overflows; that is what it is told by.
             with np.errstate(all="ignore"):
@@ -74,12 +77,13 @@ def as_method(config: ClusterAdmmConfig, method: str) -> ClusterAdmmConfig:
         sample = 0 if drawn == config.clients else drawn
     elif config.method == "fedavg" != method and sample:
         sample = max(1, round(sample / config.servers))
-    return replace(config, method=method, sample=sample, clusters=str(config.cluster_count))
+    privacy = config.privacy if (method, config.privacy) in NOISY else "none"
+    return config.as_method(method, privacy, sample=sample, clusters=str(config.cluster_count))
 
 
 def affordable(config: ClusterAdmmConfig) -> int:
     """Return how many of ``config.rounds`` a comparison may have, to be there at once."""
-    most, size, methods = config.sample_range()[1], config.features, len(config.methods) - 1
+    most, size, methods = config.sample_range()[1], config.features, len(COMPARED) - 1
     if config.clients * most * size > MOST_NUMBERS:
         return 0
     # Cholesky and triangular solve; the singular values of ``local`` are of the same order.

@@ -1,8 +1,8 @@
 """What the cluster-admm study shows of a run: clusters' models, servers, methods, privacy.
 
-Reads the arrays that `outcome` names, where clusters' number was chosen ``candidates`` and
-``held_out`` (n,), and the rounds' ``change``, ``tau``, ``nmsd-servers`` (synthetic data), and
-``moved`` and ``right`` (clusters that were found). What is missing is left out.
+Reads the arrays that `outcome` names, and the rounds' ``change``, ``tau``, ``nmsd-servers``
+(synthetic data), and ``moved`` and ``right`` (clusters that were found). What is missing is left
+out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ __all__ = ["export_graphs", "sections"]
 
 FEWEST_ROUNDS = 20
 _ROUNDS_BESIDE_SUMS = 100
-_MARKS = 8
 _TOO_LARGE = (
     "Left out: with so many clients or samples it would take longer than the report. To compare, "
     "run the methods one by one, then"
@@ -65,7 +64,7 @@ def sections(result: RunResult) -> list[Section]:
     else:
         found += [clusters(result, outcome), *servers(result, outcome)]
     found += network_sections(result, _CROSSES)
-    if figures := [*_curves(result), *_held_out(result)]:
+    if figures := _curves(result):
         found.append(Section("Learning over the rounds", [Gallery(figures)]))
     if outcome is not None and outcome.truth is not None and not result.data:
         found.append(_side_by_side(result, outcome.truth))
@@ -79,7 +78,7 @@ def _curves(result: RunResult) -> list[FigureBlock]:
         return []
     x = [row.get("round", k + 1.0) for k, row in enumerate(rows)]
     first = "nmsd-servers" if any("nmsd-servers" in row for row in rows) else "change"
-    found, marks = [], _phases(result, x[-1])
+    found = []
     for name in (first, "tau", "right", "moved"):
         at = [(n, row[name]) for n, row in zip(x, rows, strict=True) if name in row]
         finite = [(n, value) for n, value in at if np.isfinite(value)]
@@ -91,48 +90,9 @@ def _curves(result: RunResult) -> list[FigureBlock]:
         figure = plots.curves(place, {title: values}, y_label=title, log_y=log)
         text = f"From {number(values[0])} to {number(values[-1])}; "
         text += f"least {number(min(values))}, most {number(max(values))}."
-        for begin, word in marks:
-            figure = plots.mark(figure, begin, text=word)
-        if marks:
-            text += " Dashed: another number of clusters Q begins, in the end the chosen one."
         svg = plots.svg(figure, f"{title} against the round. {text}")
         found.append(FigureBlock(title[0].upper() + title[1:], svg, text))
     return found
-
-
-def _candidates(result: RunResult) -> list[tuple[int, float]]:
-    """Return the numbers of clusters that were tried, with their held-out losses."""
-    tried, lost = (np.ravel(result.arrays.get(name, ())) for name in ("candidates", "held_out"))
-    if tried.size != lost.size or not np.all(np.isfinite([*tried, *lost])):
-        return []
-    return [(int(q), float(loss)) for q, loss in zip(tried, lost, strict=True)]
-
-
-def _phases(result: RunResult, last: float) -> list[tuple[float, str]]:
-    """Return the rounds in which another number of clusters begins, where it was chosen."""
-    tried, rounds = _candidates(result), int(result.config.get("rounds") or 0)
-    if not tried or rounds < 1:
-        return []
-    words = [*(f"Q = {q}" for q, _ in tried), "chosen"]
-    begins = [(k * rounds + 1.0, word) for k, word in enumerate(words)]
-    return [(begin, word) for begin, word in begins if begin <= last][:_MARKS]
-
-
-def _held_out(result: RunResult) -> list[FigureBlock]:
-    """Return the held-out loss by the number of clusters."""
-    tried = sorted(_candidates(result))
-    if not tried:
-        return []
-    best, least = min(tried, key=lambda one: one[1])
-    counts, losses = [q for q, _ in tried], [loss for _, loss in tried]
-    label = "number of clusters Q"
-    figure = plots.curves(counts, {"loss": losses}, x_label=label, y_label="held-out loss a sample")
-    figure.axes[0].set_xticks(counts)
-    figure = plots.mark(figure, best, least, "least")
-    text = ", ".join(f"Q = {q}: {number(loss)}" for q, loss in tried)
-    text = f"{text}. The least is at Q = {best}. Trained without the samples that were held out."
-    title = "Held-out loss by the number of clusters"
-    return [FigureBlock(title, plots.svg(figure, f"{title}. {text}"), text)]
 
 
 def _side_by_side(result: RunResult, truth: Array) -> Section:
@@ -140,14 +100,15 @@ def _side_by_side(result: RunResult, truth: Array) -> Section:
     title = "The methods side by side"
     try:
         config = ClusterAdmmConfig.from_settings(result.config)
-        given = replace(config, clusters=str(len(truth)))
-        if config.sums:  # whose exchanges are no rounds: beside it, the methods without privacy
-            given = replace(given, privacy="none", rounds=_ROUNDS_BESIDE_SUMS)
+        given = config
+        if config.privacy == "sound":  # beside it, the methods without privacy
+            given = config.as_method("pgfl", rounds=_ROUNDS_BESIDE_SUMS)
+        given = replace(given, clusters=str(len(truth)))
         if not np.array_equal(synthetic_truth(given, result.seed).models, truth):
             return Section(title, [Paragraph("Left out: the data cannot be made again from seed.")])
         ran = len(result.metrics)
-        # Clients alone need one round; the choice of Q takes several runs of so many rounds.
-        whole = config.sums or method_of(result) == "local"
+        # Clients alone need one round.
+        whole = config.privacy == "sound" or method_of(result) == "local"
         asked = given.rounds if whole else min(ran, config.rounds)
         given = replace(given, rounds=max(asked, 1))
         rounds = affordable(given)

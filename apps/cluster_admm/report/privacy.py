@@ -31,7 +31,7 @@ from trellis.privacy.accounting.zcdp import (
 from trellis.privacy.mechanisms.gaussian import gaussian_epsilon
 
 from ..config import ClusterAdmmConfig
-from ..release import gradient_bound, statement
+from ..server_app import statement
 from ..simulate import client_tables
 from .compare import MOST_NUMBERS
 from .outcome import Outcome
@@ -57,15 +57,17 @@ def privacy(result: RunResult, outcome: Outcome | None) -> Section:
         config = ClusterAdmmConfig.from_settings(result.config)
     except ConfigError as error:
         return Section(TITLE, [Paragraph(f"Not known; the settings are not this study's: {error}")])
-    losses: list[Block] = [Notice(_LOSSES)] if config.finds_clusters else []
+    losses: list[Block] = [Notice(_LOSSES)] if config.searches else []
     if config.privacy == "none":
         text = statement(config)["not_covered"]
         return Section(TITLE, [Paragraph(f"Nothing was noised, no total is told. {text}"), *losses])
-    if config.sums:
+    if not config.has_noise:
         told = (
             [] if result.ledger else [Facts({t: statement(config)[k] for k, t in _TERMS.items()})]
         )
-        text = "Noise was in secure sums; the ledger has every one of them, by the devices' word."
+        text = "Clients learned alone: nothing computed from their data was sent."
+        if config.sums:
+            text = "Noise was in secure sums; the ledger has all of them, as devices reported them."
         return Section(TITLE, [Paragraph(text), *told])
     rounds = len(result.metrics)
     if not rounds:
@@ -128,8 +130,7 @@ def _totals(config: ClusterAdmmConfig, result: RunResult, rounds: int) -> list[B
         )
         about = {"A client in every round": f"{number(total)}-zCDP"}
     told = f"{number(zcdp_epsilon(total, config.delta))} by zCDP"
-    if config.privacy == "paper":  # with `sound` it is discrete, of which zCDP is what is proved
-        told += f", {number(_exact(total, config.delta))} exactly, all noise being Gaussian"
+    told += f", {number(_exact(total, config.delta))} exactly, all noise being Gaussian"
     about |= {
         f"Epsilon at delta {config.delta:g}": told,
         "The paper's total (48)": f"{number(float(printed[-1]))}-zCDP, which bounds nothing: "
@@ -139,7 +140,7 @@ def _totals(config: ClusterAdmmConfig, result: RunResult, rounds: int) -> list[B
         f"alone is {number(decaying_rho(config.phi_start, config.zeta, rounds))}-zCDP",
     }
     composed = result.ledger.get("epsilon")
-    if config.privacy == "paper" and composed is not None:
+    if composed is not None:
         about["The ledger's epsilon"] = (
             f"{number(float(composed))}: composed from the rounds' own epsilons, which is looser"
         )
@@ -161,14 +162,8 @@ def _exact(total: float, delta: float) -> float:
 def _not_a_bound(
     config: ClusterAdmmConfig, result: RunResult, outcome: Outcome | None
 ) -> list[Block]:
-    """Return what C is; a warning where nothing enforces it."""
-    C = number(gradient_bound(config))
-    if config.privacy == "sound":
-        B, Y, W = (number(getattr(config, f"clip_{x}")) for x in ("features", "target", "model"))
-        if config.loss == "logistic":
-            return [Paragraph(f"Rows are clipped to length B = {B}, models to W = {W}: C = {C}.")]
-        text = f"Rows are clipped to length B = {B}, targets to Y = {Y}, models to W = {W}: "
-        return [Paragraph(f"{text}C = 2 B (B W + Y) = {C} bounds every sample's gradient.")]
+    """Return what C is: nothing enforces it."""
+    C = number(config.bound)
     text = f"C = {C} was taken as given and is not a bound: nothing limits a sample's gradient"
     longest = None if outcome is None else _longest(config, result, outcome)
     if longest is not None:

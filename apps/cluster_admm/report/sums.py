@@ -1,4 +1,4 @@
-"""What noisy sums learned, and what privacy cost: for the report of a run with ``release = "sum"``.
+"""What noisy sums learned, and what privacy cost: for the report of the method ``moments``.
 
 Beside the private models stand a client alone and the minimiser of (1) without privacy, on the same
 synthetic data. Of a client's own data only what was released is known, and the score where samples

@@ -38,10 +38,19 @@ class Chosen:
         self.defaults = self.kind().settings()
 
     def take(self, key: str, value: Any, why: str) -> None:
-        """Choose a setting, where it is open and not the default anyway."""
-        if key not in self.settings and value != self.defaults[key]:
+        """Choose a setting, if it is open, has an effect, and is not the default anyway."""
+        if key not in self.settings and value != self.defaults[key] and self.has(key):
             self.settings[key] = value
             self.reasons[key] = f"{key}={value} ({why})"
+
+    def has(self, key: str) -> bool:
+        """Return whether a setting has an effect with the method and privacy that are set."""
+        chosen = {**self.kind.defaults(), **self.settings}
+        method, privacy = str(chosen["method"]), str(chosen["privacy"])
+        for row in () if self.kind.table is None else self.kind.table.rows:
+            if row.privacy == privacy and method in (row.method, AUTO_WORD):
+                return row.has(key)
+        return True  # building the config names what is wrong
 
     def number(self, key: str, otherwise: int) -> int:
         """Return a setting that is a whole number; building the config names one that is not."""
@@ -117,7 +126,7 @@ def _fit_simulation(chosen: Chosen, clients: int, files: Sequence[Path]) -> None
         chosen.take("clusters", str(clients), few)
     # The auto of server-graph is on also without privacy; it needs so many clients per server.
     if without_privacy and defaults.get("secure-aggregation") == AUTO_WORD:
-        servers = 1 if chosen.settings.get("method") == "fedavg" else chosen.number("servers", 1)
+        servers = chosen.number("servers", 1) if chosen.has("servers") else 1
         if clients // max(1, servers) < FEWEST:
             why = f"fewer than {FEWEST} clients per server"
             chosen.take("secure-aggregation", "off", why)

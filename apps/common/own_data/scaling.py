@@ -30,7 +30,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.apps.common.settings import ConfigError, ReleaseConfig
+from trellis.apps.common.settings import ConfigError, StudyConfig
 
 Array = NDArray[np.float64]
 
@@ -122,7 +122,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StandardisedConfig(ReleaseConfig):
+class StandardisedConfig(StudyConfig):
     """The settings of studies whose features can be in any units.
 
     Attributes
@@ -159,10 +159,9 @@ class StandardisedConfig(ReleaseConfig):
     def shared_obstacle(self) -> str:
         """Return why clients cannot find their common scale; nothing if they can."""
         if self.privacy == "paper" or (self.privacy == "sound" and not self.sums):
-            release = "" if self.privacy == "paper" else " with release='each'"
             return (
-                f"privacy={self.privacy!r}{release} has no counted release for it; use "
-                "standardise='public' and scales, or none"
+                f"privacy={self.privacy!r} with method={self.method!r} has no counted release for "
+                "it; use standardise='public' and scales, or none"
             )
         return ""
 

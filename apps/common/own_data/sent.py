@@ -1,4 +1,4 @@
-"""Offsets and scales that a server sends beside a model, as a client takes them."""
+"""Offsets and scales that a server sends with a model, as a client takes them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from trellis.apps.common.node import Node
 from trellis.apps.common.own_data.scaling import NAMES, Scaling
 from trellis.apps.common.own_data.units import columns_of
 from trellis.strategies.core import wire
+from trellis.strategies.preprocessing_grid import RECORD
 
 Array = NDArray[np.float64]
 Samples = TypeVar("Samples", bound=Any)  # X (n, d), y (n,), and itself ``standardised``
@@ -62,23 +63,32 @@ class SampledClient(Generic[Samples]):
         return self.scaled[key]
 
 
+def sent_record(message: Message) -> ArrayRecord | None:
+    """Return the record of a message that has a scaling; None where there is none."""
+    for name in (RECORD, "arrays"):
+        found = message.content.get(name)
+        if isinstance(found, ArrayRecord) and "scale" in found:
+            return found
+    return None
+
+
 def sent_key(message: Message) -> bytes | None:
-    """Return what a scaling in a message is known by; None where there is none."""
-    arrays = message.content.get("arrays")
-    if not isinstance(arrays, ArrayRecord) or "scale" not in arrays:
+    """Return what a scaling in a message is known by; None if there is none."""
+    arrays = sent_record(message)
+    if arrays is None:
         return None
     return b"|".join(arrays[name].data for name in NAMES if name in arrays)
 
 
 def sent_scaling(message: Message, features: int) -> Scaling:
-    """Return the scaling that the server sent beside a model, checked.
+    """Return the scaling that the server sent with a model, checked.
 
     Raises
     ------
     ValueError
         For numbers that nothing can be standardised by.
     """
-    arrays, shapes = message.content.get("arrays"), ((features,), (features,), (2,))
+    arrays, shapes = sent_record(message), ((features,), (features,), (2,))
     sent = {
         name: wire.received(arrays, name, shape) for name, shape in zip(NAMES, shapes, strict=True)
     }

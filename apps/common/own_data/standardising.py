@@ -19,6 +19,7 @@ from trellis.apps.common.own_data.scaling import Scaling, StandardisedConfig, pu
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.settings import ConfigError
 from trellis.strategies.core.base import Client, StudyError, StudyStrategy
+from trellis.strategies.rounds import Rounds
 
 log = logging.getLogger("trellis.run")
 
@@ -29,7 +30,7 @@ Ask = Callable[[Grid, Layout], tuple[Mapping[str, Array], float]]
 
 
 def standardise(
-    strategy: StudyStrategy[Any],
+    strategy: StudyStrategy[Any] | Rounds,
     config: StandardisedConfig,
     result: RunResult,
     clients: Sequence[Client],
@@ -85,7 +86,7 @@ def standardise(
 
 
 def _finder(
-    strategy: StudyStrategy[Any],
+    strategy: StudyStrategy[Any] | Rounds,
     config: StandardisedConfig,
     result: RunResult,
     features: int,
@@ -111,7 +112,7 @@ def counts_layout(columns: int) -> dict[str, tuple[int, ...]]:
 
 
 def take_counts(
-    strategy: StudyStrategy[Any],
+    strategy: StudyStrategy[Any] | Rounds,
     config: StandardisedConfig,
     result: RunResult,
     total: Array,
@@ -133,9 +134,12 @@ def take_counts(
 
 
 def take(
-    strategy: StudyStrategy[Any], config: StandardisedConfig, result: RunResult, scaling: Scaling
+    strategy: StudyStrategy[Any] | Rounds,
+    config: StandardisedConfig,
+    result: RunResult,
+    scaling: Scaling,
 ) -> None:
-    """Send a scaling beside every model from now on, and say how it was found."""
+    """Send a scaling with every message from now on, and say how it was found."""
     checked = Scaling.from_arrays(scaling.as_arrays())
     assert checked is not None
     strategy.preprocessing = checked.as_arrays()

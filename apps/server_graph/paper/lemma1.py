@@ -36,7 +36,7 @@ def measure(item: tuple[tuple[tuple[str, Any], ...], tuple[float, ...], int]) ->
     found: Found = {}
     for sigma in (0.0, *sigmas):
         method = {"method": "hybrid", "sigma": sigma} if sigma else {"method": "none"}
-        config = ServerGraphConfig.from_settings({**dict(settings), **method})
+        config = ServerGraphConfig.of_method({**dict(settings), **method})
         run = simulate(config, seed)
         before = np.concatenate([[np.sum(run.truth**2)], 10.0 ** (run.msd[:-1] / 10.0)])
         found[f"apart {sigma:g}"] = _parts(run.disagreement)

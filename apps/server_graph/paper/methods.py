@@ -16,9 +16,19 @@ from trellis.strategies.topology.graph import Topology
 from trellis.strategies.topology.named import components
 
 from ..config import ServerGraphConfig
-from ..release import NEIGHBOUR_LEARNS
+from ..methods import NEIGHBOUR_LEARNS
 from ..simulate import Simulation, cost
-from .setting import MSD, curve, decibel, error, of_seed, of_size, power, powers, simulated
+from .setting import (
+    MSD,
+    curve,
+    decibel,
+    error,
+    of_seed,
+    of_size,
+    power,
+    powers,
+    simulated,
+)
 from .synthetic import METHODS, windows
 
 ON_PAR = 0.5  # dB between runs that lost servers and runs that never had them
@@ -41,7 +51,7 @@ def methods(making: Making) -> list[Finding]:
             row[f"its error at sigma {sigma:g}, dB"] = error(levels)
             single = power([run.msd_servers for run in runs], late)
             row[f"single server at sigma {sigma:g}, dB"] = decibel(single)
-        config = ServerGraphConfig.from_settings({**of_size(making), "method": name})
+        config = ServerGraphConfig.of_method({**of_size(making), "method": name})
         spent = [cost(config, run.topology, 200) for run in found[name, sigmas[0]]]
         for part in ("messages", "bytes", "key_bytes"):
             row[part.replace("_", "-")] = float(np.mean([getattr(c, part) for c in spent]))
@@ -63,7 +73,7 @@ def failures(making: Making) -> list[Finding]:
     cases = list(itertools.product(("none", "hybrid", "masked"), kinds))
     items = []
     for seed in making.seeds:
-        graph = build_topology(ServerGraphConfig.from_settings(of_size(making)), seed)
+        graph = build_topology(ServerGraphConfig.of_method(of_size(making)), seed)
         lost = removable(graph, making["lost"])
         jobs = []
         for method, case in cases:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from trellis.apps.experiments.finding import Finding, Verdict
 from trellis.apps.experiments.making import Making
 from trellis.apps.pages.plots import curves
+from trellis.privacy.numerics import brentq
 
 from ..config import ServerGraphConfig
 from ..data import Samples, synthetic_table
@@ -26,7 +27,7 @@ from ..losses import loss_by_name
 from ..owner.personal import personal_model
 from ..problem import minimiser
 from ..simulate import simulate
-from ..spending import settled, sound_epsilon
+from ..spending import corrected_epsilon
 from ..truth import distances
 from .setting import MSD, decibel, error, told
 
@@ -36,27 +37,25 @@ Numbers = dict[str, float]
 
 NEW_SAMPLES = 1000
 BASE: dict[str, Any] = {"servers": 10, "clients": 50, "samples": "100", "features": 2}
-SUM: dict[str, Any] = {"privacy": "sound", "release": "sum", "clip": 0.5}
+SUM: dict[str, Any] = {"privacy": "sound", "clip": 0.5}
 # All samples in every round: secret batches of a tenth need the same noise and add their own.
 WHOLE: dict[str, Any] = {**SUM, "batch": 0, "rounds": 200, "step": 0.15}
 FEW: dict[str, Any] = {**SUM, "batch": 0, "rounds": 50, "step": 0.6}
-EACH: dict[str, Any] = {
-    "privacy": "sound", "release": "each", "method": "hybrid", "clip": 1.0, "rounds": 400,
-}  # fmt: skip
+BETWEEN: dict[str, Any] = {"method": "hybrid", "clip": 1.0, "rounds": 400}
 ALONE = "alone, raw samples"
+BETWEEN_OF = "the paper's noise between servers, corrected epsilon 1, 400 rounds"
+OWN_OF = "noise in sums, epsilon 1"
 CASES: dict[str, Settings] = {
     "no privacy, 400 rounds": {"method": "none", "rounds": 400},
-    "sound, release=each, sigma 0.2, 400 rounds": {**EACH, "sigma": 0.2, "epsilon": 2e5},
-    "sound, release=each, epsilon 1, 400 rounds": {**EACH, "epsilon": 1.0},
-    **{f"release=sum, epsilon {e:g}": {**WHOLE, "epsilon": e} for e in (3.0, 1.0, 0.3)},
-    "release=sum, epsilon 1, 50 rounds": {**FEW, "epsilon": 1.0},
-    "release=sum, epsilon 1, secret batches of 0.1, 400 rounds": {
+    "the paper's noise between servers, sigma 0.2, 400 rounds": {**BETWEEN, "sigma": 0.2},
+    BETWEEN_OF: BETWEEN,
+    **{f"noise in sums, epsilon {e:g}": {**WHOLE, "epsilon": e} for e in (3.0, 1.0, 0.3)},
+    "noise in sums, epsilon 1, 50 rounds": {**FEW, "epsilon": 1.0},
+    "noise in sums, epsilon 1, secret batches of 0.1, 400 rounds": {
         **SUM, "batch": 10, "rounds": 400, "step": 0.075,
     },
 }  # fmt: skip
 OWN = "on the device: raw samples + the private model, epsilon 1"
-OWN_OF = "release=sum, epsilon 1"
-EACH_OF = "sound, release=each, epsilon 1, 400 rounds"
 
 
 def on_new(models: Vector, tests: Sequence[Samples]) -> Numbers:
@@ -91,12 +90,21 @@ def federated(config: ServerGraphConfig, seed: int) -> tuple[Numbers, Vector, Ve
     run = simulate(config, seed, shares=False)
     centroid = run.models.mean(axis=0)
     epsilon = run.epsilon
-    if config.privacy == "sound" and not config.sums:
-        config = settled(config, centroid.size, 1)
-        epsilon = sound_epsilon(config, config.rounds, centroid.size)
+    if config.clip and not config.sums:
+        epsilon = corrected_epsilon(config, config.rounds, centroid.size)
     power = 10.0 ** (distances(run.models, run.truth)["msd"] / 10.0)
     found = on_new(centroid, _tables(config, seed)[1])
     return {"power": power, **found, "epsilon": epsilon}, centroid, run.truth
+
+
+def of_epsilon(config: ServerGraphConfig, epsilon: float) -> ServerGraphConfig:
+    """Return the settings with the noise between servers that spends ``epsilon``, corrected."""
+
+    def excess(log_sigma: float) -> float:
+        other = replace(config, sigma=float(np.exp(log_sigma)))
+        return float(np.log(corrected_epsilon(other, config.rounds, config.features) / epsilon))
+
+    return replace(config, sigma=float(np.exp(brentq(excess, 0.0, 20.0, xtol=1e-12))))
 
 
 def own_models(config: ServerGraphConfig, seed: int, centroid: Vector, truth: Vector) -> Numbers:
@@ -115,6 +123,7 @@ def of_seed(item: tuple[int, float]) -> dict[str, Numbers]:
     for name, settings in CASES.items():
         rounds = max(2, round(share * settings["rounds"]))
         config = ServerGraphConfig.from_settings({**BASE, **settings, "rounds": rounds})
+        config = of_epsilon(config, 1.0) if name == BETWEEN_OF else config
         found[name], centroid, truth = federated(config, seed)
         if name == OWN_OF:
             found[OWN] = own_models(config, seed, centroid, truth)
@@ -130,13 +139,13 @@ def means(found: Sequence[Numbers]) -> Numbers:
 
 
 def private(making: Making) -> list[Finding]:
-    """Write what the private federation is worth, beside alone, no privacy, and release=each."""
+    """Write what the private federation is worth, with alone, no privacy, and the paper's noise."""
     items = [(seed, float(making["share-of-rounds"])) for seed in making.seeds]
     found = making.on_all_cores(of_seed, items)
     rows = [{"case": name, **means([one[name] for one in found])} for name in found[0]]
     making.table(rows, show=f"10 servers x 5 clients x 100 samples, delta 1e-5, {len(items)} seeds")
     sums, between, by_oneself = (
-        [one[name]["power"] for one in found] for name in (OWN_OF, EACH_OF, ALONE)
+        [one[name]["power"] for one in found] for name in (OWN_OF, BETWEEN_OF, ALONE)
     )
     spent = max(one[OWN_OF]["epsilon"] for one in found)
     words = (
@@ -153,10 +162,9 @@ def _cell(samples: int, clients: int) -> dict[str, Any]:
     servers = clients // 5
     # A graph of two or three servers is a complete one.
     graph = "complete" if servers < 4 else "erdos-renyi:0.3"
-    method = "fedavg" if servers == 1 else "none"
     return {
         "servers": servers, "clients": clients, "samples": str(samples), "features": 2,
-        "topology": graph, "method": method,
+        "topology": graph,
     }  # fmt: skip
 
 
@@ -174,7 +182,7 @@ def even_of_seed(item: tuple[Cells, int]) -> Even:
             for epsilon in epsilons:
                 config = ServerGraphConfig.from_settings({**cell, **FEW, "epsilon": epsilon})
                 found[samples, clients, epsilon], _, truth = federated(config, seed)
-            plain = ServerGraphConfig.from_settings(cell)
+            plain = ServerGraphConfig.from_settings({**cell, "method": "none"})
             found[samples, clients, 0.0] = alone(plain, seed, truth)
     return found
 

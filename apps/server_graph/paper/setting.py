@@ -48,7 +48,7 @@ def simulated(making: Making, jobs: Sequence[Settings]) -> list[list[Simulation]
 def of_seed(many: Many) -> list[Simulation]:
     """Return the simulations of all jobs with one seed; they share their draws."""
     jobs, seed = many
-    return [simulate(ServerGraphConfig.from_settings(dict(job)), seed) for job in jobs]
+    return [simulate(ServerGraphConfig.of_method(dict(job)), seed) for job in jobs]
 
 
 def powers(runs: Sequence[Vector], window: slice = slice(None)) -> Vector:

@@ -43,11 +43,9 @@ Found = dict[str, float]
 def measure(item: tuple[str, tuple[tuple[str, Any], ...], int]) -> Found:
     """Return the levels of one case with one step and seed."""
     case, settings, seed = item
-    config = ServerGraphConfig.from_settings(dict(settings))
+    config = ServerGraphConfig.of_method(dict(settings))
     runs = {
-        method: simulate(
-            ServerGraphConfig.from_settings({**dict(settings), "method": method}), seed
-        )
+        method: simulate(ServerGraphConfig.of_method({**dict(settings), "method": method}), seed)
         for method in METHODS
     }
     half = slice(config.rounds // 2, None)

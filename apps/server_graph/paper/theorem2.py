@@ -21,7 +21,7 @@ from ..audit import BETWEEN, apart, audit_between, audit_by_a_client
 from ..config import ServerGraphConfig
 from ..data import synthetic_table
 from ..losses import LeastSquares, Logistic
-from ..spending import paper_epsilon, sound_epsilon
+from ..spending import corrected_epsilon, paper_epsilon
 from .setting import PAPER, exponent, slope
 
 ENOUGH = 1e18  # an epsilon that refuses no noise: the attacks are on the noise as it is
@@ -29,7 +29,7 @@ ENOUGH = 1e18  # an epsilon that refuses no noise: the attacks are on the noise 
 
 def config_of(making: Making, rounds: int, size: int = 2, **more: Any) -> ServerGraphConfig:
     """Return the paper's noise, with one client a server unless said otherwise."""
-    given = {**BETWEEN, "privacy": "paper", "release": "each", "epsilon": ENOUGH}
+    given = {**BETWEEN, "privacy": "paper", "epsilon": ENOUGH}
     given |= {"sigma": making["sigma"], "clip": making["bound"], "step": making["step"]}
     return ServerGraphConfig.from_settings({**given, "rounds": rounds, "features": size, **more})
 
@@ -59,7 +59,7 @@ def theorem_2(making: Making) -> list[Finding]:
                 "printed": paper_epsilon(config, i),
                 "worst data, M = 2": exactly(config),
                 "worst data, M = 10": exactly(config_of(making, i, 10)),
-                "corrected, delta 1e-5, M = 2": sound_epsilon(config, i, 2),
+                "corrected, delta 1e-5, M = 2": corrected_epsilon(config, i, 2),
                 "noise in sums, ours": spent(ratio_for(1.0, 1e-5, rounds[-1]), i, 1e-5),
             }
         )

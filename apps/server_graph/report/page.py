@@ -9,7 +9,6 @@ models of some are unknown, their rows nan: what rests on those is left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,9 @@ from trellis.strategies.topology.files import SUFFIXES
 from trellis.strategies.topology.graph import Topology
 
 from ..config import DEFAULT_SIGMA, ServerGraphConfig
+from ..methods import NEIGHBOUR_LEARNS
 from ..problem import msd
-from ..release import NEIGHBOUR_LEARNS, WORRYING
+from ..release import WORRYING
 from ..simulate import Simulation, cost, simulate
 from ..truth import steady_state
 from .sums import SUMS, private_section
@@ -295,10 +295,10 @@ def _side_by_side(result: RunResult) -> Section:
         sigma = config.sigma
         if config.is_auto("sigma"):  # what the run had chosen, by its epsilon
             sigma = float(result.ledger.get("sigma", DEFAULT_SIGMA))
-        changed: dict[str, Any] = {"privacy": "none", "release": "auto", "held_out": 0.0}
+        changed = {**result.config, "privacy": "none", "held-out": 0.0, "sigma": sigma}
         for method in SIDE_BY_SIDE:
-            other = replace(config, method=method, sigma=sigma, **changed)
             try:
+                other = ServerGraphConfig.of_method({**changed, "method": method})
                 found = simulate(other, result.seed, rounds)
             except ConfigError as error:
                 missing.append(f"{method}: {error}")

@@ -18,9 +18,8 @@ from ..forecast import forecast
 from ..private import Terms
 
 SUMS = (
-    "Clients added noise to what their server learned as a secure sum (privacy sound, release "
-    "sum). Every model is computed from such sums, so servers told each other their models as they "
-    "are, whatever the method."
+    "Clients added noise to what their server learned as a secure sum (privacy sound). Every model "
+    "is computed from such sums, so servers sent each other their models as they are."
 )
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.apps.cluster_admm.separated import TINY, config_of, run
+from tests.apps.cluster_admm.separated import TINY as ALL
+from tests.apps.cluster_admm.separated import config_of, run
 from trellis.apps.cluster_admm.simulate import client_tables, simulate
 from trellis.apps.common.settings import ConfigError
 from trellis.sim.faults import Raise
 
+TINY = {k: v for k, v in ALL.items() if k not in ("servers", "topology", "assign-every")}
 
-@pytest.mark.parametrize("clusters", ["3", "auto:3", "auto:2-4"])
+
+@pytest.mark.parametrize("clusters", ["3", "auto:3"])
 def test_clients_alone_have_their_own_ridge_solutions(clusters):
-    settings = {**TINY, "method": "local", "samples": "2-9", "clusters": clusters, "sample": 1}
+    settings = {**TINY, "method": "local", "samples": "2-9", "clusters": clusters}
     result, config = run(settings, 3), config_of(settings)
     for k, (X, y) in enumerate(client_tables(config, 3)):
         gram = X.T @ X / len(y) + config.ridge * np.eye(config.features)

@@ -13,7 +13,7 @@ from trellis.apps.common.settings import ConfigError
 from trellis.strategies.network.member import GraphMember
 
 LINE = {"servers": 3, "topology": "path", "clients": 6, "features": 3, "samples": "30"}
-EXACT = {**LINE, "clusters": "2", "mixing": "exact", "acceleration": "off", "rho": 3.0}
+EXACT = {**LINE, "clusters": "2", "mixing": "exact", "rho": 3.0}
 SEED = 3
 
 
@@ -28,7 +28,6 @@ def graph(chosen, root, **options):
         {"mixing": "paper"},
         {"mixing": "exact"},
         {"mixing": "paper", "privacy": "paper"},
-        {"mixing": "paper", "privacy": "sound", "release": "each"},
     ],
     ids=lambda more: "-".join(more.values()),
 )
@@ -62,10 +61,8 @@ def test_at_their_own_pace_they_come_to_the_same_optimum(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"method": "local"}, "servers that do not talk"),
-        ({"method": "fedavg"}, "servers that do not talk"),
+        ({"method": "clusterfl"}, "servers that do not talk"),
         ({"clusters": "auto:2"}, "are found in one process"),
-        ({"privacy": "sound", "mixing": "paper"}, "release='sum' has one secure sum"),
     ],
 )
 def test_what_needs_all_servers_in_one_process_is_refused_by_name(more, words, tmp_path):

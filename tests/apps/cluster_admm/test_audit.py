@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from trellis.apps.cluster_admm.audit import PAPER_SETTINGS, audits, ordinary, pulled
+from trellis.apps.cluster_admm.audit import PAPER_SETTINGS, audits, ordinary
 from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.private.moments import SENSITIVITY
-from trellis.apps.cluster_admm.release import projected, sensitivity
 from trellis.apps.command import main
 from trellis.apps.common.settings import ConfigError
 from trellis.privacy.accounting.zcdp import decaying_total
@@ -20,7 +19,7 @@ from trellis.privacy.audit import gaussian_audit
 @pytest.mark.parametrize("epsilon", [4.0, 8.0])
 @pytest.mark.parametrize("loss", ["ridge", "logistic"])
 def test_noisy_sums_keep_their_claim_and_the_attack_comes_close(epsilon, loss):
-    settings = {"privacy": "sound", "release": "sum", "clients": 12, "features": 6, "loss": loss}
+    settings = {"privacy": "sound", "clients": 12, "features": 6, "loss": loss}
     moments, counts = audits({**settings, "epsilon": epsilon}, trials=40_000, seed=2)
     for finding, least in ((moments, 0.3), (counts, 0.25)):
         assert finding.claimed < epsilon
@@ -29,30 +28,9 @@ def test_noisy_sums_keep_their_claim_and_the_attack_comes_close(epsilon, loss):
 
 
 def test_the_two_samples_of_a_sum_are_as_far_apart_as_can_be():
-    (moments, counts) = audits({"privacy": "sound", "release": "sum", "features": 4}, trials=2_000)
+    (moments, counts) = audits({"privacy": "sound", "features": 4}, trials=2_000)
     assert f"moves the sum by {SENSITIVITY:.3g}" in moments.setting
     assert "moves the sum by 2 " in counts.setting
-
-
-@pytest.mark.parametrize("loss", ["ridge", "logistic"])
-def test_noise_in_every_model_keeps_its_claim(loss):
-    given = {"privacy": "sound", "release": "each", "epsilon": 8.0, "features": 6, "loss": loss}
-    (finding,) = audits(given, trials=60_000)
-    assert finding.claimed == pytest.approx(8.0, rel=1e-6)
-    assert finding.result.epsilon_lower <= 8.0
-    if loss == "ridge":
-        assert finding.result.epsilon_lower > 1.0  # half of the sensitivity is reached
-
-
-@pytest.mark.parametrize("count", [2, 9, 200])
-def test_the_attack_s_models_are_within_the_proved_sensitivity(count):
-    config = ClusterAdmmConfig.from_settings(
-        {"privacy": "sound", "release": "each", "rounds": 5, "features": 6}
-    )
-    one, other = (projected(w, config.clip_model) for w in pulled(config, count, 3.0, 0.1))
-    moved = float(np.linalg.norm(one - other))
-    bound = sensitivity(config, count, 3.0, 0.1)
-    assert 0.3 * bound < moved <= bound
 
 
 def test_the_paper_s_noise_is_refuted_by_ordinary_samples():
@@ -81,7 +59,7 @@ def test_modes_are_chosen_and_none_claims_nothing():
         audits({"privacy": "none"})
     small = {"clients": 6, "features": 3}
     names = [finding.mechanism for finding in audits(small, trials=2_000)]
-    assert [name.split(",")[0] for name in names] == ["sound"] * 3 + ["paper"] * 2
+    assert [name.split(",")[0] for name in names] == ["sound"] * 2 + ["paper"] * 2
 
 
 def test_the_command_prints_every_finding(capsys):

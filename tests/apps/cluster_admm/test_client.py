@@ -6,21 +6,18 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from trellis.apps.cluster_admm import client_app
+from trellis.apps.cluster_admm import client_app, local
+from trellis.apps.cluster_admm.as_printed import round_event
 from trellis.apps.cluster_admm.config import ClusterAdmmConfig
-from trellis.apps.cluster_admm.data import held_out_rows, synthetic_table, synthetic_truth
-from trellis.apps.cluster_admm.release import bounded, grid_plan, projected, round_event
+from trellis.apps.cluster_admm.data import synthetic_table, synthetic_truth
 from trellis.apps.cluster_admm.steps import primal_step
 from trellis.apps.common.seeds import generator
-from trellis.privacy.accounting.budget import DeviceLedger
 from trellis.privacy.accounting.events import PrivacyEvent
-from trellis.privacy.mechanisms.digits import quick_discrete_gaussian
 from trellis.sim.grid import LocalGrid
 from trellis.strategies.core import wire
 from trellis.strategies.core.enrolment import enrol
 
 FEW = {"clients": 6, "servers": 2, "features": 5, "samples": "3-8", "topology": "complete"}
-FEW |= {"release": "each"}
 V = np.array([0.5, -1.0, 2.0, 0.0, 1.0])
 
 
@@ -35,7 +32,7 @@ def grid_of(settings=None, nodes=None, seed=1, **options):
 
 
 def send(grid, partition, kind, arrays, **order):
-    content = RecordDict({"arrays": wire.record(arrays), "order": ConfigRecord(order)})
+    content = RecordDict({"arrays": wire.record(arrays), "config": ConfigRecord(order)})
     node = list(grid._nodes)[partition]
     (reply,) = grid.send_and_receive([Message(content, node, kind)])
     if reply.has_error():
@@ -44,20 +41,25 @@ def send(grid, partition, kind, arrays, **order):
 
 
 def train(grid, partition, v=V, n=1, rho=3.0, share=0.25, **order):
-    content = send(grid, partition, "train", {"v": v}, round=n, rho=rho, share=share, **order)
+    content = send(
+        grid,
+        partition,
+        "train",
+        {"v": v},
+        **{"server-round": n, "rho": rho, "share": share, **order},
+    )
     return wire.arrays(content["arrays"])["model"]
 
 
 def losses(grid, partition, models, **order):
-    content = send(grid, partition, "query.losses", {"models": models}, **order)
-    return wire.arrays(content["arrays"])["losses"], content["samples"]["count"]
+    content = send(grid, partition, "evaluate.losses", {"models": models}, **order)
+    return wire.arrays(content["arrays"])["losses"], content["metrics"]["num-examples"]
 
 
 def solution(settings, seed, partition, v=V, rho=3.0, share=0.25):
     config = ClusterAdmmConfig(**FEW | settings)
     table = synthetic_table(config, seed, partition)
-    X, y = bounded(config, table.X, table.y)
-    return primal_step(config.loss, X, y, config.ridge, share, rho).solve(v)
+    return primal_step(config.loss, table.X, table.y, config.ridge, share, rho).solve(v)
 
 
 @pytest.fixture
@@ -111,8 +113,8 @@ def test_a_client_remembers_nothing_that_changes_an_answer():
 
 def test_data_is_factorised_once_for_each_rho_and_share(monkeypatch):
     calls = []
-    real = client_app.primal_step
-    monkeypatch.setattr(client_app, "primal_step", lambda *a: calls.append(1) or real(*a))
+    real = local.primal_step
+    monkeypatch.setattr(local, "primal_step", lambda *a: calls.append(1) or real(*a))
     with grid_of() as grid:
         for n in range(1, 5):
             train(grid, 0, n=n)
@@ -122,14 +124,14 @@ def test_data_is_factorised_once_for_each_rho_and_share(monkeypatch):
         assert len(calls) == 3
         for n in range(30):
             train(grid, 0, rho=5.0 + n)
-    assert all(len(client.client.steps) <= 8 for client in client_app._memory.kept.clients.values())
+    assert all(len(client.client.steps) <= 8 for client in local.memory.kept.clients.values())
 
 
 def test_other_settings_another_seed_and_another_run_are_read_anew():
     for settings, seed in (({}, 1), ({"ridge": 2.0}, 1), ({}, 2), ({}, 1)):
         with grid_of(settings, seed=seed, run_id=5) as grid:
             np.testing.assert_array_equal(train(grid, 1), solution(settings, seed, 1))
-            assert len(client_app._memory.kept.clients) == 1
+            assert len(local.memory.kept.clients) == 1
 
 
 def test_a_file_that_changes_is_read_and_factorised_again(devices, tmp_path):
@@ -141,68 +143,14 @@ def test_a_file_that_changes_is_read_and_factorised_again(devices, tmp_path):
         np.testing.assert_array_equal(train(grid, 0), expected)
 
 
-@pytest.mark.parametrize("privacy", ["paper", "sound"])
-def test_a_noisy_reply_is_the_model_with_the_round_s_noise_and_its_event(privacy):
-    settings = {"privacy": privacy, "clip_features": 1.0, "clip_model": 0.5}
-    config = ClusterAdmmConfig(**FEW | settings)
-    w = solution(settings, 1, 3)
-    if privacy == "sound":
-        assert np.linalg.norm(w) > 0.5
-        w = projected(w, 0.5)
-    count = len(synthetic_table(config, 1, 3).y)
-    event = round_event(config, 2, count, 5, 3.0, 0.25)
-    with grid_of(settings) as grid:
-        reply = send(grid, 3, "train", {"v": V}, round=2, rho=3.0, share=0.25, sigma=0.0)
-    source = generator(1, "noise", 3, 2)
-    if privacy == "sound":
-        plan = grid_plan(config, 2, count, 5, 3.0, 0.25)
-        expected = plan.apply(w, source, quick_discrete_gaussian)
-        steps = wire.arrays(reply["arrays"])["model"] / plan.grid
-        np.testing.assert_array_equal(steps, np.rint(steps))
-    else:
-        expected = w + event.sigma * source.standard_normal(5)
-    np.testing.assert_allclose(wire.arrays(reply["arrays"])["model"], expected, rtol=1e-12)
-    assert PrivacyEvent.from_record(dict(reply["privacy.round-2"])) == event
-
-
 def test_losses_are_of_this_client_s_samples_under_each_model():
     models = np.random.default_rng(0).normal(size=(3, 5))
     table = synthetic_table(ClusterAdmmConfig(**FEW), 1, 4)
-    with grid_of() as grid:
+    with grid_of({"clusters": "auto:3"}) as grid:
         found, count = losses(grid, 4, models)
-        held, held_count = losses(grid, 4, models, held_out=0.3)
-        trained = train(grid, 4, held_out=0.3)
     expected = [np.mean((table.y - table.X @ w) ** 2) for w in models]
     np.testing.assert_allclose(found, expected)
     assert count == len(table.y)
-    rows = held_out_rows(count, 0.3)
-    assert 0 < rows.sum() < count
-    assert held_count == rows.sum()
-    expected = [np.mean((table.y[rows] - table.X[rows] @ w) ** 2) for w in models]
-    np.testing.assert_allclose(held, expected)
-    # What is held out is not trained on.
-    rest = primal_step("ridge", table.X[~rows], table.y[~rows], 0.1, 0.25, 3.0)
-    np.testing.assert_array_equal(trained, rest.solve(V))
-
-
-def test_a_client_with_one_sample_holds_nothing_out():
-    with grid_of({"samples": "1"}) as grid:
-        found, count = losses(grid, 0, np.ones((2, 5)), held_out=0.5)
-        np.testing.assert_array_equal(train(grid, 0, held_out=0.5), train(grid, 0))
-    np.testing.assert_array_equal(found, [0.0, 0.0])
-    assert count == 0
-
-
-def test_under_sound_privacy_no_losses_are_told():
-    with (
-        grid_of({"privacy": "sound"}) as grid,
-        pytest.raises(RuntimeError, match="losses, which have no noise"),
-    ):
-        losses(grid, 0, np.ones((3, 5)))
-    with grid_of({"privacy": "sound", "clusters": "auto:3"}) as grid:
-        nodes = list(grid._nodes)
-        (reply,) = grid.send_and_receive([Message(RecordDict(), nodes[0], "query.enrol")])
-    assert "Give the clusters" in reply.content["client"]["refused"]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +163,6 @@ def test_under_sound_privacy_no_losses_are_told():
         ({"rho": float("nan")}, "rho=nan in the message"),
         ({"rho": "3"}, "rho='3' in the message: a number"),
         ({"share": -0.1}, "share=-0.1 in the message"),
-        ({"held_out": 1.0}, "held-out fraction 1.0"),
     ],
 )
 def test_an_order_that_cannot_be_used_is_refused(changes, message):
@@ -225,25 +172,47 @@ def test_an_order_that_cannot_be_used_is_refused(changes, message):
 
 def test_models_that_do_not_fit_are_refused():
     for models in (np.ones(5), np.ones((3, 4)), np.full((3, 5), np.inf)):
-        with grid_of() as grid, pytest.raises(RuntimeError, match=r"models (is|has)"):
+        auto = {"clusters": "auto:3"}
+        with grid_of(auto) as grid, pytest.raises(RuntimeError, match=r"models (is|has)"):
             losses(grid, 0, models)
 
 
-def test_a_device_counts_each_round_and_stops_at_its_budget(devices, tmp_path):
-    devices[1]["max-epsilon"] = 0.4
+def test_a_reply_of_the_paper_has_the_round_s_noise_and_its_event():
+    settings = {"privacy": "paper"}
+    config = ClusterAdmmConfig(**FEW | settings)
+    w, count = solution(settings, 1, 3), len(synthetic_table(config, 1, 3).y)
+    event = round_event(config, 2, count, 3.0)
+    with grid_of(settings) as grid:
+        order = {"server-round": 2, "rho": 3.0, "share": 0.25, "sigma": 0.0}
+        reply = send(grid, 3, "train", {"v": V}, **order)
+    expected = w + event.sigma * generator(1, "noise", 3, 2).standard_normal(5)
+    np.testing.assert_allclose(wire.arrays(reply["arrays"])["model"], expected, rtol=1e-12)
+    assert PrivacyEvent.from_record(dict(reply["privacy.round-2"])) == event
+
+
+@pytest.mark.parametrize(
+    "settings", [{"privacy": "paper"}, {}, {"method": "gfl", "clusters": "auto:3"}]
+)
+def test_no_losses_are_sent_in_a_run_that_finds_no_clusters(settings):
+    with grid_of(settings) as grid, pytest.raises(RuntimeError, match="losses have no noise"):
+        losses(grid, 0, np.ones((3, 5)))
+
+
+@pytest.mark.parametrize("method", ["moments", "local"])
+def test_a_private_run_answers_no_message_in_the_clear(method):
+    few = {k: v for k, v in FEW.items() if k not in ("servers", "topology")}
+    config = ClusterAdmmConfig(**few, privacy="sound", method=method)
+    run_config = {"study": "cluster-admm", "seed": 1, "out": "", **config.run_config()}
+    with LocalGrid(client_app.app, simulated(6), run_config) as grid:
+        with pytest.raises(RuntimeError, match="noisy sums only"):
+            train(grid, 0)
+        with pytest.raises(RuntimeError, match="losses have no noise"):
+            losses(grid, 0, np.ones((3, 5)))
+
+
+def test_a_device_that_requires_privacy_answers_no_message_without(devices):
     devices[2]["require-privacy"] = True
-    with grid_of({"clients": 3, "privacy": "sound"}, devices) as grid:
-        assert enrolled(grid) == [0, 1, 2]
-        first, second = (train(grid, 0, n=1) for _ in range(2))
-        assert not np.any(first == second)  # not from the seed
-        with pytest.raises(RuntimeError, match=r"max-epsilon 0\.4"):
-            [train(grid, 1, n=n) for n in range(1, 100)]
-        train(grid, 2)
-    assert len(DeviceLedger(tmp_path / ".site0-trellis").events()) == 2
-    assert 1 <= len(DeviceLedger(tmp_path / ".site1-trellis").events()) < 99
-    with grid_of({"clients": 3}, devices) as grid:
-        for k in (1, 2):  # enrolment left out
-            with pytest.raises(RuntimeError, match="requires privacy='sound'"):
-                train(grid, k)
-            with pytest.raises(RuntimeError, match="requires privacy='sound'"):
-                losses(grid, k, np.ones((3, 5)))
+    with grid_of({"clients": 3}, devices) as grid:  # enrolment left out
+        train(grid, 0)
+        with pytest.raises(RuntimeError, match="requires privacy='sound'"):
+            train(grid, 2)

@@ -21,7 +21,7 @@ SMALL = ClusterAdmmConfig(
 
 def test_every_method_has_the_same_data_and_as_many_clients_a_round():
     found = compare(SMALL, 3).found
-    assert list(found) == list(ClusterAdmmConfig.methods)
+    assert list(found) == list(module.COMPARED)
     for method, one in found.items():
         assert one.nmsd.shape == (6,)
         np.testing.assert_array_equal(one.truth.models, found["pgfl"].truth.models)
@@ -31,7 +31,7 @@ def test_every_method_has_the_same_data_and_as_many_clients_a_round():
 
 def test_the_method_of_the_run_has_the_run_s_own_numbers():
     for method in ("pgfl", "clusterfl", "fedavg"):
-        config = replace(SMALL, method=method)
+        config = SMALL.as_method(method)
         np.testing.assert_array_equal(
             compare(config, 2).found[method].nmsd, simulate(config, 2).nmsd
         )
@@ -46,9 +46,9 @@ def test_fedavg_draws_what_the_servers_draw_together_and_not_more_than_there_are
 
 
 def test_a_run_of_fedavg_is_divided_among_the_servers_of_the_others():
-    run = replace(SMALL, method="fedavg", sample=8)
-    assert as_method(run, "pgfl").sample == 2
-    assert as_method(run, "fedavg").sample == 8
+    run = SMALL.as_method("fedavg", sample=18)
+    assert as_method(run, "pgfl").sample == 2  # 10 servers, the default
+    assert as_method(run, "fedavg").sample == 18
     assert as_method(replace(run, sample=1), "pgfl").sample == 1
 
 

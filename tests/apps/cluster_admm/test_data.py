@@ -7,14 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
-from hypothesis import given
-from hypothesis import strategies as st
 
 from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.data import (
     client_table,
     cluster_of,
-    held_out_rows,
     server_of,
     synthetic_table,
     synthetic_truth,
@@ -166,16 +163,3 @@ def test_own_files_are_read_as_the_loss_wants_them(ward):
     np.testing.assert_array_equal(numbers.y, [0.5, 1.0])
     with pytest.raises(DataError, match=r"row 1, y is 0\.5"):
         client_table(config(loss="logistic"), 1, file_node(ward))
-
-
-@given(st.integers(1, 300), st.floats(0.001, 0.999))
-def test_some_rows_are_held_out_and_never_all(count, fraction):
-    held = held_out_rows(count, fraction)
-    assert held.shape == (count,)
-    if count == 1:
-        assert not held.any()
-        return
-    assert held.sum() == min(max(round(fraction * count), 1), count - 1)
-    gaps = np.diff(np.flatnonzero(held))
-    assert gaps.size == 0 or gaps.max() - gaps.min() <= 1
-    assert not held_out_rows(count, 0.0).any()

@@ -75,7 +75,7 @@ def test_the_table_has_every_method_in_every_situation(small, tmp_path, console)
     assert len(rows) == len(synthetic.EXPECTED) * (len(setting.METHODS) + len(setting.BESIDE))
     alone = {row["NMSD, dB"] for row in rows if row["method"] == "alone"}
     assert len(alone) == 1  # clients alone know nothing of schedules, and send nothing to noise
-    config = ClusterAdmmConfig.from_settings({**SMALL, "method": "gfl", "tau": 0.0, "rounds": 8})
+    config = setting.config_of({**SMALL, "method": "gfl", "tau": 0.0, "rounds": 8})
     powers = [10.0 ** (simulate(config, seed).nmsd[-1] / 10.0) for seed in (1, 2)]
     told = next(float(row["NMSD, dB"]) for row in rows if row["method"] == "GFL")
     assert told == pytest.approx(10.0 * np.log10(np.mean(powers)))

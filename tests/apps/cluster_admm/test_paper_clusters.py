@@ -54,15 +54,3 @@ def test_the_oracle_assigns_by_the_true_models():
         errors = [np.sum((table.y - table.X @ w) ** 2) for w in truth.models]
         right += int(np.argmin(errors) == cluster)
     assert paper_clusters.oracle(settings, 7) == pytest.approx(right / config.clients)
-
-
-def test_the_choice_of_q_is_told_by_seed(tmp_path, console):
-    make(STUDY, "choose-q", tmp_path, console, **SIZE)
-    rows = read(tmp_path / "choose-q.csv")
-    assert [row["seed"] for row in rows] == ["1", "2"]
-    for row in rows:
-        losses = [float(row[f"Q = {count}"]) for count in (2, 3, 4, 5)]
-        assert int(row["chosen"]) == 2 + int(np.argmin(losses))
-        scales = [float(row[f"{name} scale"]) for name in ("smallest", "middle", "largest")]
-        assert scales == sorted(scales)
-        assert all(0.5 <= scale <= 1.5 for scale in scales)

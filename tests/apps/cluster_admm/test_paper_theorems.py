@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.apps.experiments.making import make
-from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.paper import (
     convergence,
     inter_cluster,
@@ -88,7 +87,7 @@ def test_the_corollary_s_distance_is_one_step_of_mixing_between_clusters():
     base = {**setting.PAPER, "clients": 30, "features": 6, "rounds": 20}
     apart, _ = inter_cluster._impact((base, "zero", inter_cluster.LAST, 1))
     assert np.max(apart[:-1]) == 0.0
-    config = ClusterAdmmConfig.from_settings({**base, "tau": 0.0})
+    config = setting.config_of({**base, "tau": 0.0})
     models = inter_cluster._way(config, 1, lambda n, last: 0.0, None)[-1]
     others = (models.sum(axis=1, keepdims=True) - models) / 2.0
     moved = np.sum((0.4 * (models - others)) ** 2, axis=-1)

@@ -105,8 +105,8 @@ def test_a_bad_setting_is_named_with_what_is_allowed(settings, message):
         ("server-graph", {"robust": "median", "method": "none", "clients": 20}, "asks 2 of its"),
         (
             "server-graph",
-            {"norm-bound": 1, "privacy": "sound", "clip": 1, "secure-aggregation": "off"},
-            "with privacy='sound': epsilon is of the mean of the clients' own steps",
+            {"norm-bound": 1, "privacy": "sound", "clip": 1},
+            "norm-bound has no effect with method='hybrid' and privacy='sound'",
         ),
         ("joint-precision", {"robust": "median"}, "meet in a penalty, not in a mean"),
         (
@@ -182,7 +182,7 @@ def test_a_number_may_be_left_to_the_study_by_a_word():
 @pytest.mark.parametrize("study", apps.STUDIES)
 def test_files_of_a_figure_have_the_study_s_defaults(study):
     kind = config_class(study)
-    plain = kind().settings()
+    plain = kind.defaults()
     found = kind.as_defaults({"rounds": 7})
     assert found.pop("rounds") == 7
     assert found == {key: plain[key] for key in found}

@@ -146,7 +146,10 @@ def test_one_process_has_no_such_section(study, logical):
 
 
 SOUND = {
-    "server-graph": {"privacy": "sound", "epsilon": 4.0, "clip": 1.0, "secure-aggregation": "auto"},
+    "server-graph": {
+        **{"privacy": "sound", "epsilon": 4.0, "clip": 1.0, "method": "hybrid"},
+        "secure-aggregation": "auto",
+    },
     "cluster-admm": {"privacy": "sound", "epsilon": 4.0},
 }
 
@@ -169,7 +172,7 @@ def test_noise_in_sums_is_told_without_the_other_servers_numbers(study, tmp_path
 
 
 def test_epsilon_between_servers_that_are_apart_is_not_called_simulated(tmp_path):
-    logical = whole("server-graph", method="hybrid", clip=1.0, privacy="sound", release="each")
+    logical = whole("server-graph", method="hybrid", clip=1.0, privacy="paper")
     result = cut(logical, 1)
     result.metrics = [
         {**row, **{k: told[k] for k in ("epsilon-paper", "epsilon-sound")}}

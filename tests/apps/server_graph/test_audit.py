@@ -12,10 +12,10 @@ from trellis.apps.common.settings import ConfigError
 from trellis.apps.server_graph import audit as study_audit
 from trellis.apps.server_graph.config import ServerGraphConfig
 from trellis.apps.server_graph.private import Terms
-from trellis.apps.server_graph.spending import paper_epsilon, settled, sound_epsilon
+from trellis.apps.server_graph.spending import corrected_epsilon, paper_epsilon, settled
 
-SUMS = {"privacy": "sound", "release": "sum"}
-PAPER = {**study_audit.BETWEEN, "privacy": "paper", "release": "each"}
+SUMS = {"privacy": "sound"}
+PAPER = {**study_audit.BETWEEN, "privacy": "paper"}
 
 
 def test_the_two_records_move_the_sum_as_far_as_any():
@@ -59,27 +59,29 @@ def test_models_part_by_what_theorem_2_counts_in_l2_and_by_root_m_more_in_l1():
 )
 def test_nothing_parts_models_further_than_the_corrected_claim_counts(settings):
     given = {**PAPER, "rounds": 5, **settings}
-    config = settled(ServerGraphConfig.from_settings(given), 2, 1)
+    config = settled(ServerGraphConfig.from_settings(given), 2)
     exact = np.abs(study_audit.apart(config)).sum() / (config.sigma / math.sqrt(2.0))
-    assert exact <= sound_epsilon(config, 5, 2) * (1.0 + 1e-12)
+    assert exact <= corrected_epsilon(config, 5, 2) * (1.0 + 1e-12)
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_theorem_2_is_false_by_root_m_and_the_corrected_claim_is_not(size):
-    given = {"features": size, "release": "each"}
-    sound, paper, client = study_audit.audits(given, trials=200_000)
-    assert [sound.claimed, paper.claimed] == pytest.approx([1.0, 1.0])
-    assert not sound.refuted
-    assert 0.6 < sound.result.epsilon_lower <= 1.0
+def test_theorem_2_is_false_by_root_m_and_the_corrected_epsilon_is_not(size):
+    given = {"features": size, "privacy": "paper"}
+    paper, client = study_audit.audits(given, trials=200_000)
+    assert paper.claimed == pytest.approx(1.0)
+    config = settled(ServerGraphConfig.from_settings({**PAPER, **given}), size)
+    assert paper.result.epsilon_lower <= corrected_epsilon(config, 1, size)
     assert paper.refuted
     assert 1.2 < paper.result.epsilon_lower <= math.sqrt(size) + 1e-9
     assert client.refuted
     assert client.result.epsilon_lower > 4.0
 
 
-def test_the_corrected_claim_holds_over_rounds_and_theorem_2_does_not():
-    sound, paper, _ = study_audit.audits({"release": "each", "rounds": 3}, trials=200_000)
-    assert not sound.refuted
+def test_the_corrected_epsilon_holds_over_rounds_and_theorem_2_does_not():
+    given = {"privacy": "paper", "rounds": 3}
+    paper, _ = study_audit.audits(given, trials=200_000)
+    config = settled(ServerGraphConfig.from_settings({**PAPER, **given}), 2)
+    assert paper.result.epsilon_lower <= corrected_epsilon(config, 3, 2)
     assert paper.refuted
 
 
@@ -107,5 +109,5 @@ def test_what_claims_nothing_or_cannot_be_attacked_is_said():
 def test_the_command_prints_claims_and_findings(capsys):
     assert main(["audit", "server-graph", "--trials", "20000", "--set", "rounds=2"]) == 0
     shown = capsys.readouterr().out
-    for words in ("sound, one", "sound, between", "paper, Theorem", "the claim is false"):
+    for words in ("sound, one", "paper, Theorem", "the claim is false"):
         assert words in shown

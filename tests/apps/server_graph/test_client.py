@@ -35,7 +35,7 @@ def grid_of(settings, nodes=None, seed=1, **options):
 
 def order(w, server_round=1) -> RecordDict:
     arrays = wire.record({"model": np.asarray(w)})
-    return RecordDict({"arrays": arrays, "order": ConfigRecord({"round": server_round})})
+    return RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": server_round})})
 
 
 def ask(grid, partition, w, server_round=1):
@@ -161,14 +161,14 @@ def test_the_secure_sum_is_the_sum_of_the_models():
         answers = SecureSum().gather(grid, {k: order(w, 3) for k in range(4)}, clients, 3, 5.0)
     assert not answers.failures
     np.testing.assert_allclose(answers.total["model"], np.sum(models, axis=0), atol=4 * 2.0**-32)
-    np.testing.assert_array_equal(answers.total["count"], [4.0])
+    np.testing.assert_array_equal(answers.total["num-examples"], [4.0])
 
 
 def test_a_device_that_requires_privacy_refuses_at_enrolment_and_after(devices):
     devices[1]["require-privacy"] = True
     devices[2]["max-epsilon"] = 3.0
-    private = {"method": "iid", "privacy": "sound", "clip": 1.0, "secure_aggregation": "on"}
-    in_the_clear = {**private, "secure_aggregation": "off"}
+    private = {"method": "fedavg", "privacy": "sound", "servers": 10, "clip": 1.0, "epsilon": 2.0}
+    lax = {**private, "clip": 1e9}
     with grid_of({**OPEN, "clients": 3}, devices) as grid:
         enrolled = enrol(grid, 3, 5.0, 5.0)
         assert [c.name for c in enrolled.clients] == ["site0"]
@@ -180,16 +180,17 @@ def test_a_device_that_requires_privacy_refuses_at_enrolment_and_after(devices):
             ask(grid, 1, np.zeros(2))
     with grid_of({**OPEN, "clients": 3, **private}, devices) as grid:
         enrolled = enrol(grid, 3, 5.0, 5.0)
-        assert [c.name for c in enrolled.clients] == ["site0", "site1"]
-        assert "max-epsilon 3" in reasons(state / ".site2-trellis")[-1]
-        assert "require-privacy=true" in reasons(state / ".site2-trellis")[-1]
-    with grid_of({**OPEN, "clients": 3, **in_the_clear}, devices) as grid:
+        assert [c.name for c in enrolled.clients] == ["site0", "site1", "site2"]
+        with pytest.raises(RuntimeError, match="this reply would be in the clear"):
+            ask(grid, 1, np.zeros(2))
+    with grid_of({**OPEN, "clients": 3, **lax}, devices) as grid:
         enrolled = enrol(grid, 3, 5.0, 5.0)
         assert [c.name for c in enrolled.clients] == ["site0"]
-        assert "in the clear" in reasons(state / ".site1-trellis")[-1]
-        with pytest.raises(RuntimeError, match="takes its updates in the clear"):
-            ask(grid, 1, np.zeros(2))
-        assert ask(grid, 0, np.zeros(2)).shape == (2,)
+        assert "takes clip from 1e-06 to 1e+06" in reasons(state / ".site1-trellis")[-1]
+    paper = {"method": "iid", "privacy": "paper", "clip": 1.0, "secure_aggregation": "on"}
+    with grid_of({**OPEN, "clients": 3, **paper}, devices) as grid:
+        assert [c.name for c in enrol(grid, 3, 5.0, 5.0).clients] == ["site0"]
+        assert "this device requires privacy='sound'" in reasons(state / ".site2-trellis")[-1]
 
 
 def test_threads_of_one_run_answer_as_one_does():

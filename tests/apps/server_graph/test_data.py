@@ -195,7 +195,7 @@ def test_the_node_config_comes_first_then_the_table_then_the_partition(tmp_path)
     assert server_of(config(), node, context_of()) == 1
     assert server_of(config(), node, context_of(server=0)) == 0
     assert server_of(config(), node, context_of(server="3")) == 3
-    assert server_of(config(method="fedavg"), node, context_of(server=3)) == 0
+    assert server_of(config(method="fedavg", servers=10), node, context_of(server=3)) == 0
 
 
 @pytest.mark.parametrize("server", [4, -1, 1.5, "two", True, ""])

@@ -95,16 +95,16 @@ def test_a_server_that_is_back_takes_part_again_and_all_matrices_are_sound(metho
 
 
 def test_clients_of_a_lost_server_hear_nothing_or_get_a_neighbours_model(monkeypatch):
-    sent, payload = {}, ServerGraph.payload
+    sent, configure = {}, ServerGraph.configure_train
 
-    def noted(strategy, server_round, client):
-        content = payload(strategy, server_round, client)
-        model = wire.arrays(content["arrays"])["model"]
-        same = [p for p, w in enumerate(strategy.models) if w.tobytes() == model.tobytes()]
-        sent[server_round, client] = same
-        return content
+    def noted(strategy, server_round, arrays, config, grid):
+        for message in configure(strategy, server_round, arrays, config, grid):
+            model = wire.arrays(message.content["arrays"])["model"]
+            same = [p for p, w in enumerate(strategy.models) if w.tobytes() == model.tobytes()]
+            sent[server_round, message.metadata.dst_node_id - 1] = same
+            yield message
 
-    monkeypatch.setattr(ServerGraph, "payload", noted)
+    monkeypatch.setattr(ServerGraph, "configure_train", noted)
     settings = {**OPEN, "method": "none", "failures": "1:3", "rounds": 4}
     study({**settings, "on-server-loss": "drop"})
     assert {k for i, k in sent if i == 3} == set(range(12)) - {3, 4, 5}

@@ -87,6 +87,6 @@ def test_fewer_than_three_clients_a_server_are_refused_before_anyone_is_asked(
 
 
 def test_a_client_that_is_asked_in_the_clear_though_masks_are_promised_refuses(monkeypatch):
-    monkeypatch.setattr("trellis.apps.server_graph.build._secure_sum", None)
+    monkeypatch.setattr("trellis.strategies.secure_grid.SecureGrid", lambda grid, sums: grid)
     with pytest.raises(StudyError, match="this reply would be in the clear"):
         study({**SMALL, "method": "hybrid"})

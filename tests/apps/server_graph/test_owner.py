@@ -29,13 +29,9 @@ def tables(targets="labels"):
 OPEN = {"servers": 2, "topology": "complete", "method": "none", "rounds": 5, "held-out": 0.25}
 WAYS = {
     "none": OPEN,
-    "fedavg": {**OPEN, "method": "fedavg", "servers": 1},
+    "fedavg": {"method": "fedavg", "rounds": 5, "held-out": 0.25},
     "paper": {**OPEN, "method": "iid", "privacy": "paper", "clip": 1.0},
-    "sums at the server": {
-        "servers": 1, "method": "fedavg", "rounds": 3, "privacy": "sound", "personal": "server",
-        "held-out": 0.25,
-    },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -124,7 +120,7 @@ def test_without_held_out_rows_the_page_says_so(tmp_path):
 
 def test_models_made_at_home_are_scored_and_their_price_is_told(tmp_path):
     nodes = devices(tmp_path, tables(), **{"max-epsilon": 3.0, "count-noise-of": "anyone"})
-    settings = {"servers": 1, "method": "fedavg", "rounds": 3, "privacy": "sound", "held-out": 0.25}
+    settings = {"method": "fedavg", "rounds": 3, "privacy": "sound", "held-out": 0.25}
     run_on(nodes, STUDY, tmp_path / "out", settings)
     kept = kept_by(nodes[1])
     assert kept.about["made"] == "here"

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
 
+from tests.apps.server_graph.federations import of_method
 from trellis.apps import run
 from trellis.apps.common.settings import ConfigError
 from trellis.apps.server_graph.config import ServerGraphConfig
 from trellis.apps.server_graph.losses import Logistic
+from trellis.apps.server_graph.methods import NEIGHBOUR_LEARNS
 from trellis.apps.server_graph.problem import draw_batches, local_steps
-from trellis.apps.server_graph.release import NEIGHBOUR_LEARNS, statement
-from trellis.apps.server_graph.spending import paper_epsilon, sound_epsilon
+from trellis.apps.server_graph.release import statement
+from trellis.apps.server_graph.spending import corrected_epsilon, paper_epsilon
 from trellis.privacy.audit import audit
 from trellis.strategies.server_graph.exchange import HybridServer, neighbours
 
@@ -46,7 +48,7 @@ def test_the_papers_epsilon_is_1_4_after_one_iteration_and_7000_after_a_hundred(
 def test_the_corrected_epsilon_is_sqrt_M_times_the_papers_where_releases_just_add(
     size, server_round
 ):
-    assert sound_epsilon(PAPER, server_round, size) == pytest.approx(
+    assert corrected_epsilon(PAPER, server_round, size) == pytest.approx(
         math.sqrt(size) * paper_epsilon(PAPER, server_round)
     )
 
@@ -71,20 +73,20 @@ def test_many_small_releases_are_counted_by_concentrated_privacy(releases, steps
     ]
     rho = releases * sum(0.5 * e**2 for e in each)
     pure = releases * sum(each)
-    found = sound_epsilon(config, rounds, size, releases)
+    found = corrected_epsilon(config, rounds, size, releases)
     assert found == pytest.approx(by_accountant(rho, 1e-6), rel=1e-3)
     assert found < 0.9 * pure
     # and the sum where that is less
-    assert sound_epsilon(config, 1, size, releases) == pytest.approx(releases * each[0])
+    assert corrected_epsilon(config, 1, size, releases) == pytest.approx(releases * each[0])
 
 
 def test_epsilon_never_falls_and_more_steps_cost_more():
-    found = [sound_epsilon(PAPER, i, 2) for i in range(1, 60)]
+    found = [corrected_epsilon(PAPER, i, 2) for i in range(1, 60)]
     assert np.all(np.diff(found) > 0.0)
     more = ServerGraphConfig(clip=1.0, step=0.1, sigma=0.2, local_steps=3)
-    assert sound_epsilon(more, 1, 2) == pytest.approx(3 * found[0])
+    assert corrected_epsilon(more, 1, 2) == pytest.approx(3 * found[0])
     for nothing in ({"clip": 0.0}, {"clip": 1.0, "sigma": 0.0}):
-        assert sound_epsilon(ServerGraphConfig(**nothing), 1, 2) == math.inf
+        assert corrected_epsilon(ServerGraphConfig(**nothing), 1, 2) == math.inf
         assert paper_epsilon(ServerGraphConfig(**nothing), 1) == math.inf
 
 
@@ -92,14 +94,14 @@ def test_epsilon_never_falls_and_more_steps_cost_more():
 
 
 @pytest.mark.parametrize("method", ["hybrid", "iid"])
-@pytest.mark.parametrize("privacy", ["none", "paper", "sound"])
+@pytest.mark.parametrize("privacy", ["none", "paper"])
 def test_every_round_and_the_ledger_carry_both(method, privacy, tmp_path):
-    result = study({**SMALL, "method": method, "privacy": privacy}, out=tmp_path)
-    config = ServerGraphConfig.from_settings({**SMALL, "method": method})
+    result = study(of_method(SMALL, method, privacy), out=tmp_path)
+    config = ServerGraphConfig.from_settings(of_method(SMALL, method))
     releases = 3 if method == "iid" else 1  # the hub of a star of four has three neighbours
     for i, row in enumerate(result.metrics, start=1):
         assert row["epsilon-paper"] == pytest.approx(paper_epsilon(config, i))
-        assert row["epsilon-sound"] == pytest.approx(sound_epsilon(config, i, 2, releases))
+        assert row["epsilon-sound"] == pytest.approx(corrected_epsilon(config, i, 2, releases))
     if method == "iid":
         first = result.metrics[0]
         assert first["epsilon-sound"] == pytest.approx(3 * math.sqrt(2.0) * first["epsilon-paper"])
@@ -112,7 +114,7 @@ def test_every_round_and_the_ledger_carry_both(method, privacy, tmp_path):
     if privacy == "none":
         assert ledger["clients"] == []
         return
-    total = last["epsilon-paper" if privacy == "paper" else "epsilon-sound"]
+    total = last["epsilon-paper"]
     assert [entry["name"] for entry in ledger["clients"]] == [f"server-{p}" for p in range(4)]
     assert all(entry["epsilon"] == pytest.approx(total) for entry in ledger["clients"])
     assert ledger["epsilon"] == pytest.approx(total)
@@ -123,7 +125,7 @@ def test_every_round_and_the_ledger_carry_both(method, privacy, tmp_path):
 
 @pytest.mark.parametrize("method", ["none", "masked", "fedavg"])
 def test_methods_that_claim_no_epsilon_report_none(method):
-    result = study({**SMALL, "method": method})
+    result = study(of_method(SMALL, method))
     assert not any(name.startswith("epsilon") for name in result.metrics[-1])
     assert not any(name.startswith("epsilon") for name in result.headline)
     assert "epsilon_paper" not in result.ledger
@@ -131,9 +133,9 @@ def test_methods_that_claim_no_epsilon_report_none(method):
 
 
 def test_above_ten_a_warning_with_the_numbers_is_logged_and_kept(caplog):
-    result = study({**SMALL, "method": "hybrid"})
-    config = ServerGraphConfig.from_settings(SMALL)
-    printed, real = paper_epsilon(config, 6), sound_epsilon(config, 6, 2)
+    result = study(of_method(SMALL, "hybrid"))
+    config = ServerGraphConfig.from_settings(of_method(SMALL, "hybrid"))
+    printed, real = paper_epsilon(config, 6), corrected_epsilon(config, 6, 2)
     assert real > 10.0
     (note,) = result.notes
     assert f"after 6 it is {printed:.3g} by the paper's formula and {real:.3g}" in note
@@ -141,15 +143,16 @@ def test_above_ten_a_warning_with_the_numbers_is_logged_and_kept(caplog):
 
 
 def test_below_ten_there_is_none(caplog):
-    result = study({**SMALL, "method": "hybrid", "sigma": 5.0})
-    assert sound_epsilon(ServerGraphConfig.from_settings({**SMALL, "sigma": 5.0}), 6, 2) < 10.0
+    settings = {**of_method(SMALL, "hybrid"), "sigma": 5.0}
+    result = study(settings)
+    assert corrected_epsilon(ServerGraphConfig.from_settings(settings), 6, 2) < 10.0
     assert result.notes == []
     assert "epsilon" not in caplog.text
 
 
 @pytest.mark.parametrize("method", ["hybrid", "iid"])
 def test_without_a_clip_no_epsilon_exists_and_that_is_said(method, caplog):
-    result = study({**SMALL, "method": method, "clip": 0.0})
+    result = study({**of_method(SMALL, method), "clip": 0.0})
     (note,) = result.notes
     assert "no epsilon at all" in note
     assert note in caplog.text
@@ -157,17 +160,24 @@ def test_without_a_clip_no_epsilon_exists_and_that_is_said(method, caplog):
     assert "epsilon_paper" not in result.ledger
 
 
-@pytest.mark.parametrize("privacy", ["paper", "sound"])
 @pytest.mark.parametrize(
-    "settings",
-    [{"clip": 0.0}, {"sigma": 0.0}, {"method": "none"}, {"method": "masked"}, {"method": "fedavg"}],
+    ("settings", "words"),
+    [
+        ({"clip": 0.0}, "sigma > 0, and clip > 0.* clip=0"),
+        ({"sigma": 0.0}, "sigma > 0, and clip > 0.* not sigma=0"),
+        *(
+            ({"method": method}, f"method='{method}': .*'paper' has method=hybrid or iid")
+            for method in ("none", "masked", "fedavg")
+        ),
+        ({"norm_bound": 1.0}, "norm-bound has no effect"),
+        ({"average": 0.1}, "average has no effect"),
+    ],
     ids=str,
 )
-def test_a_claim_that_nothing_stands_behind_is_refused(privacy, settings):
-    good = {"privacy": privacy, "release": "each", "method": "hybrid", "clip": 1.0, "sigma": 0.2}
-    good |= {"epsilon": 1e5}
+def test_a_claim_that_nothing_stands_behind_is_refused(settings, words):
+    good = {"privacy": "paper", "method": "hybrid", "clip": 1.0, "sigma": 0.2, "epsilon": 1e5}
     ServerGraphConfig(**good)
-    with pytest.raises(ConfigError, match=f"privacy='{privacy}': .*method hybrid or iid.*clip > 0"):
+    with pytest.raises(ConfigError, match=words):
         ServerGraphConfig(**(good | settings))
 
 
@@ -180,9 +190,7 @@ def test_a_ridge_that_drives_models_apart_is_refused():
 
 def test_what_is_not_covered_is_said():
     for method in ("hybrid", "iid"):
-        said = statement(
-            ServerGraphConfig(method=method, clip=1.0, privacy="sound", release="each")
-        )
+        said = statement(ServerGraphConfig(method=method, clip=1.0, privacy="paper"))
         for words in ("The server itself", "its clients", "floating-point", "re-homed"):
             assert words in said["not_covered"]
 
@@ -263,7 +271,7 @@ def test_an_attack_on_a_round_refutes_the_papers_epsilon_and_not_the_corrected_o
     b = config.sigma / math.sqrt(2.0)
     # Exactly: the largest likelihood ratio of two Laplace products is exp(l1 distance / b).
     exact = float(np.abs(both[1.0] - both[-1.0]).sum()) / b
-    claimed, printed = sound_epsilon(config, 1, 2), paper_epsilon(config, 1)
+    claimed, printed = corrected_epsilon(config, 1, 2), paper_epsilon(config, 1)
     assert exact == pytest.approx(claimed, rel=1e-12)
     assert printed < 0.75 * exact
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.apps.server_graph.federations import of_method
 from trellis import apps
 from trellis.apps.common.recording import wording
 from trellis.apps.common.results import RunResult
@@ -32,7 +33,8 @@ SETTINGS = {
 
 def run(**changes) -> RunResult:
     settings = {name.replace("_", "-"): value for name, value in changes.items()}
-    return apps.run("server-graph", {**SETTINGS, **settings}, seed=1)
+    given = of_method({**SETTINGS, **settings}, settings.get("method", "hybrid"))
+    return apps.run("server-graph", given, seed=1)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.apps.server_graph.federations import of_method
 from trellis import apps
 from trellis.apps.common.settings import ConfigError
 from trellis.apps.server_graph.config import ServerGraphConfig
@@ -24,6 +25,7 @@ SMALL = {
 
 def both(seed=3, **changes):
     settings = {**SMALL, **{name.replace("_", "-"): value for name, value in changes.items()}}
+    settings = of_method(settings, settings.get("method", "hybrid"))
     run = apps.run("server-graph", settings, seed=seed)
     return run, simulate(ServerGraphConfig.from_settings(settings), seed)
 
@@ -72,7 +74,7 @@ def test_masks_without_noise_are_refused_where_a_server_has_one_neighbour():
 
 
 def test_a_loss_of_another_kind_is_refused():
-    config = ServerGraphConfig.from_settings({**SMALL, "loss": "somewhere.Loss"})
+    config = ServerGraphConfig.from_settings({**SMALL, "loss": "small-mlp"})
     with pytest.raises(ConfigError, match="logistic"):
         simulate(config, 1)
 

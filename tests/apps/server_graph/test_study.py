@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.apps.device_logs import reasons
-from tests.apps.server_graph.federations import OPEN, QUADRATIC, SMALL, STUDY, far, study
+from tests.apps.server_graph.federations import OPEN, QUADRATIC, SMALL, STUDY, far, of_method, study
 from trellis import apps
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.runner import make_run_config
@@ -46,7 +46,7 @@ def test_on_quadratics_with_one_hessian_noise_leaves_the_centroid_alone(topology
 
 def test_masked_is_exact_for_any_loss_and_any_batch_and_hybrid_is_not():
     settings = {**OPEN, "sigma": 1.0, "rounds": 60, "batch": 5}
-    clean = study({**settings, "method": "none"})
+    clean = study(of_method(settings, "none"))
     masked = study({**settings, "method": "masked"})
     hybrid = study({**settings, "method": "hybrid"})
     assert far(masked.arrays["models"], clean.arrays["models"]) < 1e-10
@@ -100,14 +100,15 @@ def test_fedavg_is_plain_fedavg(loss):
 @pytest.mark.parametrize("method", ServerGraphConfig.methods)
 @pytest.mark.parametrize("servers", [1, 2])
 def test_one_server_and_two_work_by_every_method(method, servers):
-    settings = {**SMALL, "servers": servers, "topology": "complete", "method": method, "rounds": 5}
-    result = study({**settings, "clients": 6, "clip": 1.0})
+    settings = {**SMALL, "servers": servers, "topology": "complete", "rounds": 5}
+    settings |= {"clients": 6, "clip": 1.0}
+    result = study(of_method(settings, method))
     count = 1 if method == "fedavg" else servers
     assert result.status == "completed"
     assert result.arrays["models"].shape == (count, 2)
     assert np.all(np.isfinite(result.arrays["models"]))
     if count == 1:
-        same = study({**settings, "clients": 6, "clip": 1.0, "method": "fedavg"})
+        same = study(of_method(settings, "fedavg"))
         assert far(result.arrays["models"], same.arrays["models"]) < 1e-9
     noisy = count > 1 and method in ("hybrid", "iid", "masked")
     if count > 1:
@@ -189,7 +190,7 @@ def test_a_torch_network_is_trained_over_a_ring():
         pytest.skip("torch is not installed")
     settings = {
         **OPEN, "method": "hybrid", "sigma": 0.01,
-        "loss": "trellis.apps.server_graph.torch_loss.SmallMlp",
+        "loss": "small-mlp",
         "rounds": 8, "step": 0.5,
     }  # fmt: skip
     result = study(settings)

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.apps.server_graph.federations import far, study
+from tests.apps.server_graph.federations import far, of_method, study
 from tests.crashing import crashing_after
 from trellis import apps
 from trellis.apps.common.runner import make_run_config
+from trellis.apps.common.settings import ConfigError
 from trellis.apps.server_graph.config import ServerGraphConfig
 from trellis.apps.server_graph.private import Terms
 from trellis.apps.server_graph.simulate import simulate
@@ -44,8 +45,9 @@ def config(**more):
     ids=str,
 )
 def test_a_run_has_the_models_of_the_arithmetic_without_messages(more):
-    result = study({**SMALL, **more}, seed=3)
-    found = simulate(config(**more), 3)
+    settings = of_method({**SMALL, **more}, more.get("method", "hybrid"), "sound")
+    result = study(settings, seed=3)
+    found = simulate(ServerGraphConfig.from_settings(settings), 3)
     assert far(result.arrays["models"], found.models) < 1e-12
     assert result.metrics[-1]["epsilon"] == pytest.approx(found.epsilon)
     np.testing.assert_allclose([row["msd"] for row in result.metrics], found.msd, atol=1e-9)
@@ -77,9 +79,10 @@ def test_every_row_tells_epsilon_and_the_run_keeps_to_it():
     assert ledger["neighbouring"].startswith("One record")
 
 
-def test_the_method_between_servers_makes_no_difference():
-    one, two = (study({**SMALL, "method": method}) for method in ("hybrid", "none"))
-    np.testing.assert_array_equal(one.arrays["models"], two.arrays["models"])
+@pytest.mark.parametrize("method", ["iid", "none", "masked"])
+def test_other_methods_between_servers_are_refused_as_they_would_be_hybrid(method):
+    with pytest.raises(ConfigError, match=r"privacy='sound'.*'sound' has method=hybrid or fedavg"):
+        config(method=method)
 
 
 def test_the_result_is_the_mean_of_the_last_models():
@@ -118,9 +121,6 @@ def test_personal_models_are_gathered_in_a_simulation_and_marked_so():
     result = study({**SMALL, "samples": "40"})
     assert result.arrays["personal"].shape == (16, 2)
     assert "gathered for evaluation" in result.ledger["personal"]
-    alone = study({**SMALL, "personal": "server"})
-    assert "personal" not in alone.arrays
-    assert "personal" not in alone.ledger
 
 
 def test_a_report_says_what_privacy_cost(tmp_path):
@@ -171,7 +171,7 @@ def devices(tmp_path):
 
 
 ON_DEVICES = {
-    "servers": 1, "method": "fedavg", "clients": 4, "rounds": 3, "privacy": "sound",
+    "method": "fedavg", "clients": 4, "rounds": 3, "privacy": "sound",
     "samples": "30",
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from trellis.apps.server_graph.losses import Logistic, loss_by_name
 from trellis.apps.server_graph.problem import draw_batches, local_steps, minimiser
 from trellis.apps.server_graph.torch_loss import SmallMlp
 
-NAME = "trellis.apps.server_graph.torch_loss.SmallMlp"
+NAME = "small-mlp"
 
 
 def exclusive_or(rng, n):

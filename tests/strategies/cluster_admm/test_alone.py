@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from threading import Barrier, Thread
 
 import numpy as np
 import pytest
 
-from trellis.apps.common.seeds import generator
-from trellis.strategies.cluster_admm.accelerated import AcceleratedAdmm
-from trellis.strategies.cluster_admm.finding import ClusterFinding
-from trellis.strategies.cluster_admm.strategy import ClusterAdmm, ClusterTask
-from trellis.strategies.core.base import Client, RoundPlan, StudyError
+from trellis.strategies.cluster_admm.strategy import ClusterAdmm, ExactMixing, PaperMixing
+from trellis.strategies.core.base import StudyError
 from trellis.strategies.network.mailbox import Mailbox
 from trellis.strategies.topology.graph import topology
 
@@ -47,49 +43,37 @@ class LoneMailbox(Mailbox):
         return {server: {p: self.shelf.letters[server_round, p, server] for p in near}}
 
 
-def clients(server=None):
-    return [
-        Client(
-            name=f"client-{k}",
-            partition=k,
-            count=5,
-            variables=["a", "b", "c"],
-            node_id=k,
-            synthetic=True,
-            server=home,
-            cluster=GROUPS[k],
-        )
+def strategy(exact, mailbox=None):
+    mixing, adjacency = ExactMixing() if exact else PaperMixing(), topology("ring", SERVERS)
+    return ClusterAdmm(adjacency.adjacency, CLUSTERS, 2.0, 0.1, mixing=mixing, mailbox=mailbox)
+
+
+def places(server=None):
+    return {
+        k: {"server": home, "cluster": GROUPS[k]}
         for k, home in enumerate(HOMES)
         if server in (None, home)
-    ]
-
-
-def strategy(exact, mailbox=None, made=ClusterAdmm, **more):
-    task = ClusterTask(topology("ring", SERVERS), CLUSTERS, 2.0, lambda n: 0.1, exact)
-    plan = RoundPlan(ROUNDS, 0.0, len(HOMES), 0)
-    draw = partial(generator, 1, "sampling", 0)
-    return made(plan, task=task, sampler=draw, mailbox=mailbox, **more)
+    }
 
 
 def begun(exact, server=None, shelf=None):
     """Return a strategy at its start: of one server, or of all."""
-    own = clients(server)
     found = strategy(exact, None if server is None else LoneMailbox(server, shelf))
     if server is not None:
         elsewhere = [q for q, home in zip(GROUPS, HOMES, strict=True) if home != server]
         found.elsewhere = np.bincount(elsewhere, minlength=CLUSTERS).astype(float)
-    found.clients = own
-    found.begin(own)
+    found.begin(SIZE)
+    found.assign(places(server))
     return found
 
 
 def play(found, rounds):
     """Let clients answer, f_k = |w - k|^2 / 2 + share |w|^2 / 2."""
     for server_round in rounds:
-        answers = {}
-        for k in found.participants(server_round):
-            v, goal = found.target(k), float(found.clients[k].partition)
-            answers[k] = (goal + v) / (1.0 + found.share(k) + found.task.rho)
+        answers = {
+            k: (float(k) + found.target(k)) / (1.0 + found.share(k) + found.rho)
+            for k in found.places
+        }
         row = found.update(server_round, answers)
         assert np.isfinite(row["change"])
 
@@ -124,7 +108,8 @@ def test_servers_that_live_alone_have_the_models_of_servers_that_live_together(e
         np.testing.assert_array_equal(found.models[s], whole.models[s])
         np.testing.assert_array_equal(found.server_duals[s], whole.server_duals[s])
         assert np.isnan(np.delete(found.models, s, axis=0)).all()
-        assert found.share(0) == whole.share(HOMES.index(s))
+        first = HOMES.index(s)
+        assert found.share(first) == whole.share(first)
 
 
 @MIXINGS
@@ -132,40 +117,29 @@ def test_a_server_that_lives_alone_goes_on_from_its_checkpoint(exact):
     shelf, again = Shelf(SERVERS), Shelf(SERVERS)
     lone = [begun(exact, s, shelf) for s in range(SERVERS)]
     each(lone, range(1, 6))
-    kept = [{name: a.copy() for name, a in found.state().items()} for found in lone]
+    kept = [{name: a.copy() for name, a in found.state_dict().items()} for found in lone]
     each(lone, range(6, 11))
     restored = [begun(exact, s, again) for s in range(SERVERS)]
     for found, state in zip(restored, kept, strict=True):
-        found.restore(state)
+        found.load_state_dict(state)
     each(restored, range(6, 11))
     for one, other in zip(lone, restored, strict=True):
-        for name, array in one.state().items():
-            np.testing.assert_array_equal(other.state()[name], array)
-    assert any(name.startswith("memory_2_") for name in lone[2].state())
-    assert not any(name.startswith("memory_") for name in begun(exact).state())
+        for name, array in one.state_dict().items():
+            np.testing.assert_array_equal(other.state_dict()[name], array)
+    assert any(name.startswith("memory_2_") for name in lone[2].state_dict())
+    assert not any(name.startswith("memory_") for name in begun(exact).state_dict())
 
 
 def test_the_regulariser_is_shared_with_clients_elsewhere():
     found = begun(True)
     assert found.share(0) == 1.0 / GROUPS.count(0)
     found.elsewhere = np.array([5.0, 0.0])
+    found.assign({})
     assert found.share(0) == 1.0 / (GROUPS.count(0) + 5)
     assert found.share(1) == 1.0 / GROUPS.count(1)
 
 
 def test_a_client_of_another_server_is_named():
     found = strategy(True, LoneMailbox(2, Shelf(1)))
-    with pytest.raises(StudyError, match="client-3 belongs to server 1 and has come to server 2"):
-        found.begin(clients(1))
-
-
-@pytest.mark.parametrize(
-    ("made", "more", "reason"),
-    [
-        (AcceleratedAdmm, {}, "set acceleration=off"),
-        (ClusterFinding, {"every": 5}, "set clusters to their number"),
-    ],
-)
-def test_what_takes_all_servers_at_once_refuses_one_alone(made, more, reason):
-    with pytest.raises(StudyError, match=reason):
-        strategy(True, LoneMailbox(0, Shelf(1)), made, **more)
+    with pytest.raises(StudyError, match="node 3 belongs to server 1 and has come to server 2"):
+        found.assign(places(1))

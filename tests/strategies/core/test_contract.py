@@ -51,21 +51,36 @@ _SERVERS = {"servers": 3, "topology": "ring", "clients": 6, "samples": "10"}
 STRATEGIES += [
     ("server-graph", {**_SERVERS, "secure-aggregation": "off", **more})
     for more in (
-        *({"method": method} for method in ("none", "hybrid", "masked", "iid", "fedavg")),
+        *({"method": method} for method in ("none", "hybrid", "masked", "iid")),
         {"sample": 1},
         {"failures": "1:2-3", "on-server-loss": "rehome"},
     )
-] + [("server-graph", {**_SERVERS, "clients": 9, "method": "masked"})]
+]
+_SUMS = {**_SERVERS, "clients": 9, "privacy": "sound"}
+STRATEGIES += [
+    ("server-graph", {**_SERVERS, "clients": 9, "method": "masked"}),
+    ("server-graph", {"clients": 6, "samples": "10", "method": "fedavg"}),
+    ("server-graph", {**_SUMS, "held-out": 0.3, "average": 0.5}),
+    ("server-graph", {**_SERVERS, "privacy": "paper", "method": "iid", "clip": 1.0}),
+]
 _CLUSTERS = {"servers": 3, "topology": "ring", "clients": 9, "features": 5, "clusters": "2"}
 STRATEGIES += [
     ("cluster-admm", {**_CLUSTERS, **more})
     for more in (
-        *({"method": method} for method in ("pgfl", "gfl", "clusterfl", "local", "fedavg")),
+        *({"method": method} for method in ("pgfl", "gfl", "clusterfl")),
         {"mixing": "exact", "loss": "logistic"},
-        {"mixing": "exact", "tolerance": 1e-12},  # accelerated
-        {"sample": 2, "privacy": "sound"},
+        {"sample": 2, "privacy": "paper"},
         {"clusters": "auto:2", "assign-every": 2},
-        {"clusters": "auto:1-2", "rounds": 3, "assign-every": 1},
+    )
+]
+_ALONE = {"clients": 9, "features": 5, "clusters": "2"}
+STRATEGIES += [
+    ("cluster-admm", {**_ALONE, **more})
+    for more in (
+        *({"method": method} for method in ("local", "fedavg")),
+        {"privacy": "sound"},
+        {"privacy": "sound", "loss": "logistic", "held-out": 0.3},
+        {"privacy": "sound", "method": "local"},
     )
 ]
 _GRAPHS = {"clients": 3, "graphs": 6, "downstream": "anomaly"}
@@ -108,7 +123,7 @@ STRATEGIES += [
 ]
 # A setting of every study with its default, and another value for it.
 ANOTHER = {
-    "cluster-admm": ("rho", 3.0, 4.0),
+    "cluster-admm": ("noise", 1.0, 2.0),
     "consensus-graph": ("alpha", 2.0, 3.0),
     "gromov-wasserstein": ("learning-rate", 0.0, 0.02),
     "joint-precision": ("lambda1", 0.1, 0.2),

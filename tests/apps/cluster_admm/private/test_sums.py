@@ -25,7 +25,7 @@ from trellis.sim.grid import LocalGrid, run_local
 
 STUDY = "cluster-admm"
 SOME = {
-    "privacy": "sound", "clients": 12, "servers": 3, "topology": "complete", "clusters": "2",
+    "privacy": "sound", "clients": 12, "clusters": "2",
     "features": 4, "samples": "60-90", "similarity": 0.5,
 }  # fmt: skip
 
@@ -48,14 +48,14 @@ def heard(monkeypatch):
 # --- what is learned -----------------------------------------------------------------------------
 
 
-def test_sound_means_sums_by_default_and_beats_learning_alone():
+def test_moments_are_the_default_of_sound_and_beat_learning_alone():
     result = study(
         {**SOME, "samples": "4-9", "clients": 150, "features": 5, "clusters": "3"}, seed=2
     )
     config = ClusterAdmmConfig.from_settings(result.config)
-    assert config.sums
+    assert (config.method, config.sums) == ("moments", True)
     assert config.at_home
-    tables = client_tables(ClusterAdmmConfig.from_settings({**result.config, "privacy": "none"}), 2)
+    tables = client_tables(config, 2)
     truth = synthetic_truth(config, 2)
     by_itself = nmsd(alone("ridge", tables, config.ridge), truth.models[truth.clusters])
     assert result.headline["nmsd-servers"] < by_itself - 3.0
@@ -97,8 +97,8 @@ def test_labels_take_one_exchange():
 
 
 def test_one_model_for_all_needs_no_clusters():
-    result = study({**SOME, "method": "gfl", "clusters": "auto:2"}, seed=6)
-    assert result.arrays["models"].shape == (3, 1, 4)
+    result = study({**SOME, "clusters": "1"}, seed=6)
+    assert result.arrays["models"].shape == (1, 1, 4)
 
 
 def test_a_run_that_was_stopped_goes_on_with_the_sums_it_has(tmp_path):
@@ -132,7 +132,8 @@ def test_nothing_is_said_but_masked_words_and_what_the_noise_cost(heard):
     }  # fmt: skip
     for kind, content in heard:
         if kind == "train.secagg_masked":
-            event = set(content) - {"secagg", "masked"}
+            event = set(content) - {"secagg", "masked", "metrics"}
+            assert set(content["metrics"]) == {"num-examples"}
             assert len(event) == 1
             assert event.pop().startswith("privacy.sum-")
     # enrolment, keys of all; three for each of 6 sums; the models
@@ -162,7 +163,7 @@ def devices(tmp_path):
 
 
 def start(nodes, out, **settings) -> RunResult:
-    wanted = {**SOME, "servers": 2, "features": 3, "clients": len(nodes), **settings}
+    wanted = {**SOME, "features": 3, "clients": len(nodes), **settings}
     run_config = make_run_config(STUDY, wanted, seed=1) | {"out": str(out)}
     run_local(apps.server_app, apps.client_app, nodes, run_config)
     return RunResult.load(out)
@@ -223,12 +224,14 @@ def test_what_devices_say_depends_on_a_sample_through_the_sums_alone(devices, tm
 def test_a_server_gets_no_model_from_a_device_in_such_a_run(devices):
     from tests.attacks.server_studies import ask
 
-    chosen = {**SOME, "clients": 6, "servers": 2, "features": 3}
+    chosen = {**SOME, "clients": 6, "features": 3}
     order = {"round": 1, "rho": 1.0, "share": 1.0}
     reply = ask(STUDY, chosen, devices[0], "train", {"v": np.zeros(3)}, **order)
     assert reply.has_error()
     assert "device error E4" in reply.error.reason
-    assert ask(STUDY, chosen, devices[0], "query.losses", {"models": np.zeros((2, 3))}).has_error()
+    assert ask(
+        STUDY, chosen, devices[0], "evaluate.losses", {"models": np.zeros((2, 3))}
+    ).has_error()
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -238,18 +241,31 @@ def test_a_server_gets_no_model_from_a_device_in_such_a_run(devices):
     ("settings", "why"),
     [
         ({"clients": 2}, "three at least"),
-        ({"method": "local"}, "learn alone"),
         ({"clusters": "auto:2"}, "give every client its cluster"),
-        ({"sample": 2}, "set sample=0"),
-        ({"norm_bound": 1.0}, "which a sum hides"),
+        ({"sample": 2}, "sample has no effect with method='moments'"),
+        ({"norm_bound": 1.0}, "norm-bound has no effect"),
+        ({"rho": 2.0}, "rho has no effect with method='moments' and privacy='sound'"),
+        ({"tau": 0.1}, "tau has no effect"),
+        ({"mixing": "exact"}, "mixing has no effect"),
+        ({"topology": "ring"}, "topology has no effect"),
+        ({"method": "pgfl"}, "'sound' has method=moments or local"),
+        ({"clip_features": 1e9}, "clip-features"),
     ],
 )
-def test_what_cannot_be_summed_is_refused_or_noised_one_by_one(settings, why):
-    wanted = {**SOME, **settings}
+def test_what_cannot_be_summed_is_refused_by_name(settings, why):
     with pytest.raises(ConfigError, match=why):
-        ClusterAdmmConfig(**wanted, release="sum")
-    assert not ClusterAdmmConfig(**wanted).sums
-    assert not ClusterAdmmConfig(**wanted).at_home
+        ClusterAdmmConfig(**{**SOME, **settings})
+
+
+def test_clients_that_learn_alone_send_nothing(heard):
+    result = study({**SOME, "method": "local"}, seed=2)
+    assert {kind for kind, _ in heard} == {"query.enrol", "query.personal"}
+    assert result.arrays["clients"].shape == (12, 4)
+    assert result.headline["nmsd"] < 0.0
+    assert "epsilon" not in result.headline
+    plain = {k: v for k, v in SOME.items() if k != "privacy"} | {"method": "local"}
+    other = study(plain, seed=2)
+    np.testing.assert_allclose(result.arrays["clients"], other.arrays["clients"], atol=1e-6)
 
 
 def test_a_forecast_grows_with_samples_and_epsilon():

@@ -33,6 +33,7 @@ SMALL = {
 
 def run(seed=1, data=None, **changes) -> RunResult:
     settings = SMALL | {name.replace("_", "-"): value for name, value in changes.items()}
+    settings = ClusterAdmmConfig.having_effect(settings)
     result = apps.run("cluster-admm", settings, seed=seed, data=data)
     config = ClusterAdmmConfig.from_settings(settings)
     result.arrays.setdefault("adjacency", build_topology(config, seed).adjacency)

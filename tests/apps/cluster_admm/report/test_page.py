@@ -21,6 +21,7 @@ from tests.apps.cluster_admm.report.reading import (
     table,
     without,
 )
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.report import page as report
 from trellis.apps.cluster_admm.report.compare import Comparison
 from trellis.apps.common.results import RunResult
@@ -82,7 +83,7 @@ def test_clients_alone_are_not_called_servers(pgfl, tmp_path):
         "adjacency": np.zeros((12, 12), dtype=bool),
     }
     result = changed(pgfl, **alone)
-    result.config = {**pgfl.config, "method": "local"}
+    result.config = ClusterAdmmConfig.from_settings(pgfl.config).as_method("local").settings()
     result.metrics = pgfl.metrics[:1]
     found = by_title(result)
     assert SERVERS not in found

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.apps.cluster_admm.report.reading import PRIVACY, ROUNDS, by_title, page, run, shown
+from tests.apps.cluster_admm.report.reading import PRIVACY, ROUNDS, by_title, page, shown
 from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.data import synthetic_table
 from trellis.apps.cluster_admm.report import privacy as report_privacy
@@ -51,22 +51,6 @@ def test_a_bound_taken_as_given_is_warned_of_with_the_gradients_there_are(paper)
             gradient = 2.0 * (x @ w - y) * x
             longest = max(longest, math.sqrt(float(gradient @ gradient)))
     assert f"the longest is {longest:.4g}" in text
-
-
-def test_a_sound_run_tells_its_bound_and_no_warning():
-    result = run(
-        privacy="sound",
-        release="each",
-        rounds=2,
-        clip_features=2.0,
-        clip_model=3.0,
-        clip_target=1.0,
-    )
-    text = shown(result, PRIVACY)
-    assert "C = 2 B (B W + Y) = 28 " in text
-    assert "is not a bound" not in text
-    worst = max(entry["epsilon"] for entry in result.ledger["clients"])
-    assert f"{worst:.4g} by zCDP" in text
 
 
 def test_a_run_without_privacy_claims_nothing(pgfl):

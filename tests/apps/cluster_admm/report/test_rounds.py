@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from tests.apps.cluster_admm.report.reading import (
     METHODS,
     PRIVACY,
     ROUNDS,
-    changed,
     shown,
     table,
-    undrawn,
 )
-from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.report import page as report
-from trellis.apps.pages import plots
+from trellis.apps.cluster_admm.report.compare import COMPARED
 
 
 def test_a_tau_that_falls_is_drawn_and_a_constant_one_is_not(pgfl, paper):
@@ -26,22 +22,10 @@ def test_a_tau_that_falls_is_drawn_and_a_constant_one_is_not(pgfl, paper):
     assert "tau, pull" not in shown(paper, ROUNDS).lower()
 
 
-def test_the_choice_of_q_is_drawn_with_its_losses(pgfl, drawn, monkeypatch):
-    rows = [pgfl.metrics[0] | {"round": float(n), "nmsd-servers": -float(n)} for n in range(1, 33)]
-    result = changed(pgfl, candidates=np.array([2, 3, 4]), held_out=np.array([2.5, 1.25, 1.5]))
-    result.metrics = rows
-    text = shown(result, ROUNDS)
-    assert "Q = 2: 2.5, Q = 3: 1.25, Q = 4: 1.5. The least is at Q = 3" in text
-    assert all(f">{word}<" in text for word in ("Q = 2", "Q = 4", "chosen"))
-    monkeypatch.setattr(plots, "svg", undrawn)
-    for bad in (np.array([1.0, np.nan, 2.0]), np.array([1.0]), np.zeros(0)):
-        assert "Held-out" not in shown(changed(result, held_out=bad), ROUNDS)
-
-
 def test_the_methods_side_by_side_have_the_run_s_own_number(pgfl, paper):
     for result, each in ((pgfl, 12), (paper, 8)):
         rows = table(result, METHODS, "method")
-        assert list(rows) == list(ClusterAdmmConfig.methods)
+        assert list(rows) == list(COMPARED)
         last = result.metrics[-1]["nmsd-servers"]
         assert rows["pgfl"]["NMSD of servers' models, dB"] == pytest.approx(last, abs=0.006)
         assert rows["fedavg"]["clients a round"] == rows["gfl"]["clients a round"] == each
