@@ -37,7 +37,7 @@ SMALL = {
     study: tuple(word for setting in settings for word in ("--set", setting))
     for study, settings in _SETTINGS.items()
 }
-_SOUND = ("--set", "privacy=sound", "--set", "epsilon=5")
+_SOUND = ("--set", "privacy=dp", "--set", "epsilon=5")
 
 FLOOR = ("flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy")
 _FLOOR = f"import {', '.join(FLOOR)}"
@@ -56,7 +56,7 @@ print(code, ours, whole - ours - theirs)
 
 
 def run(full: bool = False) -> list[dict[str, Any]]:
-    """Return CPU seconds by study; ``full`` adds sound runs, reports and other commands."""
+    """Return CPU seconds by study; ``full`` adds private runs, reports and other commands."""
     with tempfile.TemporaryDirectory(prefix="trellis-bench-") as folder:
         return _rows(_commands(Path(folder), full), FULL_RUNS if full else RUNS)
 
@@ -69,7 +69,7 @@ def _commands(folder: Path, full: bool) -> dict[str, Sequence[str]]:
     if full:
         for study, settings in SMALL.items():
             name, out = f"command-start-{study}", folder / study
-            commands[f"{name}-sound"] = ("run", study, *settings, *_SOUND)
+            commands[f"{name}-dp"] = ("run", study, *settings, *_SOUND)
             report = ("--out", str(out), "--force")
             commands[f"{name}-report"] = ("run", study, *settings, *report)
         commands |= {"command-start-help": ("run", "--help"), "command-start-list": ("list",)}

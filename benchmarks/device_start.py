@@ -35,10 +35,10 @@ RUNS = 3
 # One of every sort: a round, a masked one, the last message of a run, and one that needs torch.
 QUICK = {
     "consensus-graph": ("train",),
-    "joint-precision-sound": ("query.personal",),
-    "server-graph-sound": ("train.secagg_masked",),
+    "joint-precision-dp": ("query.personal",),
+    "server-graph-dp": ("train.secagg_masked",),
     "cluster-admm": ("train",),
-    "gromov-wasserstein-sound": ("query.enrol", "query.embed"),
+    "gromov-wasserstein-dp": ("query.enrol", "query.embed"),
 }
 
 _ROOT = Path(__file__).parents[1]

@@ -30,7 +30,7 @@ from benchmarks.importing import ImportMeter
 CLIENTS = 3
 _ANSWERED = "answered"
 
-_SOUND = {"privacy": "sound", "epsilon": 5.0}
+_SOUND = {"privacy": "dp", "epsilon": 5.0}
 _HELD_OUT = {"held-out": 0.2}
 _SERVER = {"servers": 1, "rounds": 2}
 _FINDING = {"clusters": "auto", "assign-every": 1, "rounds": 4}
@@ -57,14 +57,14 @@ CASES = {
     case.name: case
     for case in (
         Case("consensus-graph", "consensus-graph", {"rounds": 3}),
-        Case("consensus-graph-sound", "consensus-graph", _SOUND),
+        Case("consensus-graph-dp", "consensus-graph", _SOUND),
         Case("joint-precision", "joint-precision", {"rounds": 3}),
-        Case("joint-precision-sound", "joint-precision", _SOUND),
+        Case("joint-precision-dp", "joint-precision", _SOUND),
         Case("server-graph", "server-graph", _SERVER),
-        Case("server-graph-sound", "server-graph", {**_SERVER, **_SOUND}),
+        Case("server-graph-dp", "server-graph", {**_SERVER, **_SOUND}),
         Case("cluster-admm", "cluster-admm", {**_SERVER, "clusters": "1"}),
-        Case("cluster-admm-sound", "cluster-admm", {**_SOUND, "clusters": "1"}),
-        Case("gromov-wasserstein-sound", "gromov-wasserstein", {**_GRAPHS, **_SOUND}),
+        Case("cluster-admm-dp", "cluster-admm", {**_SOUND, "clusters": "1"}),
+        Case("gromov-wasserstein-dp", "gromov-wasserstein", {**_GRAPHS, **_SOUND}),
     )
 }
 # What messages of the same kinds are with other settings.

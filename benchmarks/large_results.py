@@ -93,7 +93,7 @@ def server_graph(clients: int, servers: int, *, privacy: str = "none") -> RunRes
     settings = {"clients": clients, "servers": servers, "privacy": privacy, "features": features}
     columns: tuple[str, ...] = ("change", "disagreement", "servers", "between-servers")
     columns = (*columns, "msd", "msd-servers")
-    if privacy == "sound":
+    if privacy == "dp":
         columns = (*columns, "epsilon")
     return _run("server-graph", settings, arrays, features, columns, rng)
 
@@ -193,7 +193,7 @@ def _run(
         started="2025-01-01T00:00:00Z",
         scores=_scores(names, rng),
     )
-    if settings["privacy"] == "sound":
+    if settings["privacy"] == "dp":
         made.ledger = _ledger(names)
         made.scores = {}
     return made
@@ -218,7 +218,7 @@ def _ledger(names: list[str]) -> dict[str, Any]:
     """Return a ledger with a release a round for every client, as noise in sums leaves it."""
     event = {"mechanism": "summed-gaussian", "what": "clipped gradients", "sensitivity": 0.1}
     return {
-        "mode": "sound",
+        "mode": "dp",
         "claim": "noise in every sum",
         "neighbouring": "one record replaced",
         "adversary": "the server",

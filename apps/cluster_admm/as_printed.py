@@ -175,7 +175,7 @@ def warnings(config: ClusterAdmmConfig, took_part: Iterable[int]) -> list[str]:
     """Return what a reader must know about the privacy of a client with these rounds."""
     found = [
         f"privacy=paper takes bound={config.bound:g} for the gradients' bound C; no data gives "
-        "it, so the totals bound nothing. Use privacy=sound for a claim."
+        "it, so the totals bound nothing. Use privacy=dp for a claim."
     ]
     rho = total_rho(config, took_part)
     epsilon = zcdp_epsilon(rho, config.delta)

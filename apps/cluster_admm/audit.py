@@ -1,6 +1,6 @@
 """Attacks on what cluster-admm releases, to see whether each privacy mode keeps its claim.
 
-``sound``, noisy sums (`private`): one sum of moments, where a client's last sample is (B e, Y) in
+``dp``, noisy sums (`private`): one sum of moments, where a client's last sample is (B e, Y) in
     the one data set and (-B e, Y) in the other: its moments are as far apart as two samples' can
     be, sqrt(8). And the sum of counts by which clips are found: two samples whose lengths and
     targets are in different places, 2 apart. The observer knows all else, and the noise of all
@@ -52,7 +52,7 @@ DISCRETE_TRIALS = 100_000  # integers are drawn slowly
 
 
 def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) -> list[Finding]:
-    """Return what attacks on ``sound`` and ``paper`` found.
+    """Return what attacks on ``dp`` and ``paper`` found.
 
     Parameters
     ----------
@@ -61,13 +61,13 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
         here
     trials : runs on each of two neighbouring data sets
     """
-    chosen = str(settings.get("privacy", "sound,paper"))
+    chosen = str(settings.get("privacy", "dp,paper"))
     if chosen == "none":
-        raise ConfigError("privacy='none' claims nothing to audit; use sound or paper")
+        raise ConfigError("privacy='none' claims nothing to audit; use dp or paper")
     few = min(trials, DISCRETE_TRIALS)
     findings = []
-    if "sound" in chosen:
-        config = _config({**settings, "privacy": "sound"})
+    if "dp" in chosen:
+        config = _config({**settings, "privacy": "dp"})
         if config.sums:
             findings += [_moments(config, few, seed), _counts(config, few, seed)]
     if "paper" in chosen:
@@ -122,7 +122,7 @@ def _summed(
     counted = expected_noisers(config.clients, config.dropout, config.colluding)
     share = plan_share(FRACTION_BITS, ratio, sensitivity, one.size, counted)
     return audit_sum(
-        f"sound, one noisy sum of {what}, {config.clients} clients",
+        f"dp, one noisy sum of {what}, {config.clients} clients",
         one,
         other,
         share,

@@ -31,7 +31,7 @@ class ClusterAdmmConfig(StandardisedConfig):
     rounds : how many iterations n; all are run (``tolerance = 0``) unless a tolerance is set
     clients : how many clients take part, over all servers, spread over them evenly
     sample : how many clients a server asks in a round, drawn at random; 0 is all
-    method : ``auto`` is ``pgfl`` (the paper's), with ``privacy = "sound"`` ``moments``: regression
+    method : ``auto`` is ``pgfl`` (the paper's), with ``privacy = "dp"`` ``moments``: regression
         per cluster from noisy sums; baselines ``gfl`` (one task for all), ``clusterfl`` (servers do
         not talk), ``local`` (clients do not), ``fedavg`` (one server, one task)
     servers : S, how many servers there are [servers]

@@ -12,9 +12,9 @@ method         privacy  what runs
 ``gfl``        paper    **not private**
 ``clusterfl``  paper
 ``fedavg``     paper
-``moments``    sound    private regression per cluster from noisy secure sums of moments; every
+``moments``    dp    private regression per cluster from noisy secure sums of moments; every
                         client makes its own model on its device. No ADMM runs
-``local``      sound    every client learns on its device; nothing computed from data is sent
+``local``      dp    every client learns on its device; nothing computed from data is sent
 =============  =======  ==========================================================================
 """
 
@@ -111,14 +111,14 @@ METHODS = Methods(
         _admm("fedavg"),
         *(_as_printed(method) for method in _ADMM),
         Method(
-            *("moments", "sound", frozenset(_SUMS), _MOMENTS),
+            *("moments", "dp", frozenset(_SUMS), _MOMENTS),
             server="server_app:moments",
             client="client_app:sums_only",
             sums=True,
             on_device=True,
         ),
         Method(
-            *("local", "sound", frozenset(_LOCAL), _ON_DEVICE),
+            *("local", "dp", frozenset(_LOCAL), _ON_DEVICE),
             server="server_app:on_devices",
             client="client_app:sums_only",
             on_device=True,

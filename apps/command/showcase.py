@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Showcase:
-    """Settings of a study's two runs: ``both`` for either, ``sound`` for the private one."""
+    """Settings of a study's two runs: ``both`` for either, ``dp`` for the private one."""
 
     both: Mapping[str, Any] = field(default_factory=dict)
-    sound: Mapping[str, Any] = field(default_factory=dict)
+    dp: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def runs(self) -> dict[str, dict[str, Any]]:
         """The settings of the runs, by what is added to the name of their folder."""
         return {
             "": {**self.both, "privacy": "none"},
-            "-sound": {**self.both, "privacy": "sound", **self.sound},
+            "-dp": {**self.both, "privacy": "dp", **self.dp},
         }
 
 
@@ -67,19 +67,19 @@ def cost_rows(
             if result.study == study and result.status == "completed"
         }
         key = words.measure
-        if not key or any(key not in done[m].headline for m in ("none", "sound") if m in done):
+        if not key or any(key not in done[m].headline for m in ("none", "dp") if m in done):
             continue
-        if not {"none", "sound"} <= set(done):
+        if not {"none", "dp"} <= set(done):
             continue
-        before, after = (done[mode].headline[key] for mode in ("none", "sound"))
-        alone = done["sound"].headline.get(f"alone-{key}")
+        before, after = (done[mode].headline[key] for mode in ("none", "dp"))
+        alone = done["dp"].headline.get(f"alone-{key}")
         rows.append(
             (
                 study,
                 words.label(key),
                 f"{before:.3g}",
                 f"{after:.3g}",
-                f"{float(done['sound'].ledger.get('epsilon', 0.0)):.3g}",
+                f"{float(done['dp'].ledger.get('epsilon', 0.0)):.3g}",
                 "-" if alone is None else f"{alone:.3g}",
                 _verdict(before, after, lower=words.lower_is_better),
             )

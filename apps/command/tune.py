@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
         "--better", choices=("lower", "higher"), default="", help="which way NUMBER is better"
     )
     command.add_argument(
-        "--spend", type=float, metavar="EPSILON", help="what all runs may spend (privacy=sound)"
+        "--spend", type=float, metavar="EPSILON", help="what all runs may spend (privacy=dp)"
     )
     command.add_argument(
         "--public", action="store_true", help="the data are public: nobody is to be protected"

@@ -1,6 +1,6 @@
 """A client's private statistic, and its one noisy release.
 
-A study with ``privacy = "sound"`` computes one statistic from a client's data, noises it once, and
+A study with ``privacy = "dp"`` computes one statistic from a client's data, noises it once, and
 computes everything it ever sends from that. Here is what such studies share: the statistic as it
 stays in ``context.state``, the noise calibrated to its sensitivity, and on a device the ledger and
 the secret the noise is drawn from.

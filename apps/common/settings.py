@@ -37,7 +37,7 @@ __all__ = [
 
 Scalar = str | int | float | bool
 
-PRIVACY_MODES = ("none", "paper", "sound")
+PRIVACY_MODES = ("none", "paper", "dp")
 RELEASES = ("auto", "each", "sum")
 PLACES = ("auto", "server", "device")
 
@@ -61,7 +61,7 @@ class StudyConfig(Checked):
     enrol_timeout : how long to wait at the start until all clients are there [seconds]
     sample : how many clients are asked in a round, drawn at random; 0 is all [clients]
     timeout : how long to wait for the replies of one round [seconds]
-    privacy : ``none``, ``paper`` (the article as printed) or ``sound`` (what we stand behind)
+    privacy : ``none``, ``paper`` (the article as printed) or ``dp`` (what we stand behind)
     epsilon : the budget of differential privacy: what the whole run spends on one client at most,
         where privacy is on; settings with which it would spend more are refused [epsilon]
     delta : the probability that stands beside epsilon in (epsilon, delta)-differential privacy; far
@@ -190,7 +190,7 @@ class StudyConfig(Checked):
     @property
     def must_release(self) -> bool:
         """Whether a run with these settings must have entered releases in its ledger."""
-        return self.privacy == "sound" and (self.sums or not self.at_home)
+        return self.privacy == "dp" and (self.sums or not self.at_home)
 
     @property
     def masked(self) -> bool:
@@ -236,7 +236,7 @@ class StudyConfig(Checked):
     @property
     def clear_updates(self) -> bool:
         """Whether the server sees what a client computes, masked by nothing and counted nowhere."""
-        return self.privacy != "sound"
+        return self.privacy != "dp"
 
     @property
     def divides_by_rounds(self) -> bool:
@@ -347,7 +347,7 @@ class ReleaseConfig(StudyConfig):
 
     Attributes
     ----------
-    release : with ``sound``, what is noised: ``each`` client's release by itself, or the ``sum`` of
+    release : with ``dp``, what is noised: ``each`` client's release by itself, or the ``sum`` of
         all clients', so that nobody but their sum is ever seen; ``auto`` is sum where the study can
     personal : where results of a client's own are made: at the ``server`` from what it released, or
         on the ``device`` from its raw data, where they stay; ``auto`` is device with sums
@@ -360,10 +360,10 @@ class ReleaseConfig(StudyConfig):
         self.one_of("release", RELEASES)
         self.one_of("personal", PLACES)
         if self.release == "sum":
-            if self.privacy != "sound":
+            if self.privacy != "dp":
                 raise ConfigError(
                     f"release='sum' with privacy={self.privacy!r}: noise in sums is for "
-                    "privacy='sound'"
+                    "privacy='dp'"
                 )
             if obstacle := self.sum_obstacle():
                 raise ConfigError(f"release='sum': {obstacle}")
@@ -386,7 +386,7 @@ class ReleaseConfig(StudyConfig):
     def sums(self) -> bool:
         """Whether devices noise their sum, and not each its own release."""
         if self.release == "auto":
-            return self.privacy == "sound" and not self.sum_obstacle()
+            return self.privacy == "dp" and not self.sum_obstacle()
         return self.release == "sum"
 
     @property

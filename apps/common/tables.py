@@ -5,7 +5,7 @@ cells are not separated by commas, a comma (`trellis.apps.common.files.dialect`)
 
 Every error names the file, and where it can the row and the column, and says what to do.
 
-With ``privacy = "sound"`` a table is read by `read_tolerantly`: whether a device answers must not
+With ``privacy = "dp"`` a table is read by `read_tolerantly`: whether a device answers must not
 depend on one record, so only what every record shares (the header, the number of rows, the type of
 the array) can be refused.
 """

@@ -6,7 +6,7 @@ differences meet in a single edge, so they are as far apart as two clipped signa
 factor sqrt(1 - 1 / (d - 1)). The observer watches the 2 (d - 2) edges that touch exactly one of the
 two nodes; leaving out the others is post-processing, so the bound holds for the whole release.
 
-``sound``  the noisy sum, which is all that is ever released.
+``dp``  the noisy sum, which is all that is ever released.
 ``paper``  the graph a client sends after round 1 of Theorem 3, from the start of the protocol
            (own = consensus = 1 / (d - 1), gamma_i = 1 / I), against the claim for that one round,
            epsilon / T. The noise enters the last of K steps only; what the other K - 1 steps add
@@ -54,7 +54,7 @@ _UNCUT = 1e6  # gradient noise so far downhill that the projection cuts nothing
 
 
 def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) -> list[Finding]:
-    """Return what attacks on ``sound`` and ``paper`` found.
+    """Return what attacks on ``dp`` and ``paper`` found.
 
     Parameters
     ----------
@@ -62,12 +62,12 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
         Those of `PAPER_SETTINGS` hold for ``paper`` unless given here
     trials : runs on each of two neighbouring data sets
     """
-    chosen = str(settings.get("privacy", "sound,paper"))
+    chosen = str(settings.get("privacy", "dp,paper"))
     if chosen == "none":
-        raise ConfigError("privacy='none' claims nothing to audit; use sound or paper")
+        raise ConfigError("privacy='none' claims nothing to audit; use dp or paper")
     findings = []
-    if "sound" in chosen:
-        config = ConsensusGraphConfig.from_settings({**settings, "privacy": "sound"})
+    if "dp" in chosen:
+        config = ConsensusGraphConfig.from_settings({**settings, "privacy": "dp"})
         findings.append(audit_summed(config, min(trials, SUM_TRIALS), seed))
     if "paper" in chosen:
         given = {**PAPER_SETTINGS, **settings, "privacy": "paper"}
@@ -89,7 +89,7 @@ def audit_summed(config: ConsensusGraphConfig, trials: int, seed: int) -> Findin
     )
     rng = generator(seed, "audit of the sum")
     return audit_sum(
-        f"sound, one noisy sum of {config.clients} clients",
+        f"dp, one noisy sum of {config.clients} clients",
         one,
         other,
         share,

@@ -65,11 +65,11 @@ def synthetic_table(config: ConsensusGraphConfig, seed: int, partition: int) -> 
 def client_table(config: ConsensusGraphConfig, seed: int, node: Node) -> Table:
     """Return one node's signals: its own file, or in simulation the synthetic ones.
 
-    With ``privacy = "sound"`` no single signal can make this raise.
+    With ``privacy = "dp"`` no single signal can make this raise.
     """
     if node.data_path is None:
         return synthetic_table(config, seed, node.partition)
-    if config.privacy == "sound":
+    if config.privacy == "dp":
         return read_tolerantly(node.data_path)
     table = read_table(node.data_path)
     require_variation(table)

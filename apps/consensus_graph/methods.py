@@ -5,12 +5,12 @@ method        privacy  what runs
 ============  =======  ===========================================================================
 ``fedgl``     none     Algorithm 1 of the paper: rounds of (13), (19) and (20)
 ``fedgl``     paper    Algorithm 1 with the noise of Theorem 3 as printed, which is **not private**
-``fedgl``     sound    one noisy secure sum of all clients' statistics gives the consensus; every
+``fedgl``     dp    one noisy secure sum of all clients' statistics gives the consensus; every
                        client makes its own graph on its device, from raw data and the consensus
 ``igl``       none     baseline: every client learns from its own data only
-``igl``       sound    the same on the devices; nothing computed from data is sent
+``igl``       dp    the same on the devices; nothing computed from data is sent
 ``fedavg``    none     baseline: one graph for all clients, the minimiser of (36)
-``fedavg``    sound    one graph for all, from one noisy secure sum
+``fedavg``    dp    one graph for all, from one noisy secure sum
 ``one-shot``  none     the optimum of (8) in one exchange: the server sees every client's statistic
 ============  =======  ===========================================================================
 """
@@ -88,7 +88,7 @@ METHODS = Methods(
             client="as_printed:graph",
         ),
         Method(
-            *("fedgl", "sound", frozenset(_DP), _SUM),
+            *("fedgl", "dp", frozenset(_DP), _SUM),
             server="server_app:pooled_consensus",
             client="client_app:sums_only",
             sums=True,
@@ -100,7 +100,7 @@ METHODS = Methods(
             client="client_app:graph",
         ),
         Method(
-            *("igl", "sound", frozenset(_DATA), _ON_DEVICE),
+            *("igl", "dp", frozenset(_DATA), _ON_DEVICE),
             server="server_app:on_devices",
             client="client_app:sums_only",
             on_device=True,
@@ -111,7 +111,7 @@ METHODS = Methods(
             client="client_app:averaged_graph",
         ),
         Method(
-            *("fedavg", "sound", frozenset(_DP), _SUM),
+            *("fedavg", "dp", frozenset(_DP), _SUM),
             server="server_app:pooled_consensus",
             client="client_app:sums_only",
             sums=True,

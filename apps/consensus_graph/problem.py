@@ -17,7 +17,7 @@ rho gamma  ``pull``     >= 0, how hard the consensus pulls; 0 is learning alone
 =========  ===========  ================================================================
 
 The data enters through ``zbar`` only, which is what makes one noisy release enough
-(``privacy = "sound"``).
+(``privacy = "dp"``).
 
 .. [ZW] X. Zhang, Q. Wang, Graph topology learning under privacy constraints.
 """

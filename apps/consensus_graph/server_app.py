@@ -360,7 +360,7 @@ def _warnings(config: ConsensusGraphConfig) -> list[str]:
     if config.privacy == "paper":
         return [
             "privacy='paper' is NOT PRIVATE: Theorem 3 noises only the last gradient step, and the "
-            "raw data leaves through the others. Use privacy='sound'."
+            "raw data leaves through the others. Use privacy='dp'."
         ]
     return []
 

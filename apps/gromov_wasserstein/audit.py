@@ -6,7 +6,7 @@ b, and the logarithm of the likelihood ratio is b times the sum of all entries o
 looks at that sum. (The rows of a softmax sum to one and are less far apart. The claim does not lean
 on that, and neither does the attack.)
 
-``sound``  the encoder, of a graph of one node, where a single bit has all of the budget and the
+``dp``  the encoder, of a graph of one node, where a single bit has all of the budget and the
            attack comes up to the claim; and of a graph of `NODES` nodes. There the claim is what
            the rows add up to in the worst case, all bits alike, which is too rare to be counted in
            any number of runs that can be made: the bound is below the claim for that reason.
@@ -53,20 +53,20 @@ _FRACTION_BITS = 24
 
 
 def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) -> list[Finding]:
-    """Return what attacks on ``sound`` and ``paper`` found.
+    """Return what attacks on ``dp`` and ``paper`` found.
 
     Parameters
     ----------
     settings : kebab-case settings; ``privacy`` picks one of the two modes, both by default
     trials : runs on each of two neighbouring graphs
     """
-    chosen = str(settings.get("privacy", "sound,paper"))
+    chosen = str(settings.get("privacy", "dp,paper"))
     if chosen == "none":
-        raise ConfigError("privacy='none' claims nothing to audit; use sound or paper")
+        raise ConfigError("privacy='none' claims nothing to audit; use dp or paper")
     findings = []
     try:
-        if "sound" in chosen:
-            config = GromovWassersteinConfig.from_settings({**settings, "privacy": "sound"})
+        if "dp" in chosen:
+            config = GromovWassersteinConfig.from_settings({**settings, "privacy": "dp"})
             findings.append(audit_encoder(config, 1, trials, seed))
             findings.append(audit_encoder(config, NODES, min(trials, GRAPH_TRIALS), seed))
             if config.sums:
@@ -136,7 +136,7 @@ def audit_gradients(config: GromovWassersteinConfig, trials: int, seed: int) -> 
         _FRACTION_BITS, config.training_ratio, 2.0 * config.gradient_bound, _WEIGHTS, counted
     )
     return audit_sum(
-        f"sound, one noisy sum of gradients of {config.clients} clients",
+        f"dp, one noisy sum of gradients of {config.clients} clients",
         gradient,
         -gradient,
         share,

@@ -3,7 +3,7 @@
 ``query.enrol``   who it is, how many graphs it has, how many features and classes they have.
 ``train``         gets the weights w of the shared model and answers as the run's method does
                   (`methods`): `update` trains for some epochs on its own labels ([JC] Algorithm 3);
-                  under ``privacy = "sound"`` nothing is sent but terms of noisy secure sums of the
+                  under ``privacy = "dp"`` nothing is sent but terms of noisy secure sums of the
                   graphs' clipped gradients at w (`gradient_terms`).
 ``evaluate``      as a secure sum only: the score on held-out graphs (`score_terms`).
 ``query.embed``   gets w, embeds its graphs with it and returns what `release` makes of the rows.
@@ -18,10 +18,10 @@ for this run only.
 torch is imported by what trains or embeds and nothing else: on a device every message is a process
 of its own, and for enrolment, keys and shares seconds of imports would be in vain.
 
-With other privacy than ``sound`` a server learns from training what no epsilon covers: in the clear
+With other privacy than ``dp`` a server learns from training what no epsilon covers: in the clear
 every client's weights, with secure aggregation their mean. So a device whose owner has set a budget
 (``max-epsilon``) insists on secure aggregation there. What else a device keeps to itself under
-``sound``: see `guarded`.
+``dp``: see `guarded`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _read(config: GromovWassersteinConfig, seed: int, context: Context) -> _Clie
             f"this device has a budget (max-epsilon {policy.max_epsilon:g}), and the updates of "
             f"training with privacy={config.privacy!r} have no noise that could be counted against "
             "it. Set secure-aggregation=true, so that the server sees their sum only, or "
-            "privacy='sound'"
+            "privacy='dp'"
         )
     node = Node.of(context)
     guarded = is_guarded(config, node)

@@ -41,7 +41,7 @@ class GromovWassersteinConfig(StudyConfig):
     budget_per : what epsilon is for: a ``graph``; or, of the released embedding, a ``node`` of it
         seen by itself, so that a graph of n nodes costs n times that. The ledger tells both
     method : ``fedavg``, or ``fedprox`` with ``proximal``; ``untrained`` keeps the weights that the
-        seed draws; ``auto`` is untrained with ``sound`` and fedavg otherwise
+        seed draws; ``auto`` is untrained with ``dp`` and fedavg otherwise
     training_share : with noisy training: what the noisy sums of all rounds have; the bits have the
         rest, less a tenth if ``held_out`` asks for a score [share of epsilon]
     gradient_bound : C, to which every graph's gradient is clipped there [length of a gradient]
@@ -155,7 +155,7 @@ class GromovWassersteinConfig(StudyConfig):
         if self.encoder == "printed" and self.estimator in ("double", "simplex"):
             raise ConfigError(
                 f"estimator={self.estimator!r} with privacy='paper': the paper's encoder sends too "
-                "few entries for it; set privacy='sound', or estimator='raw'"
+                "few entries for it; set privacy='dp', or estimator='raw'"
             )
         if self.estimator == "simplex" and self.bits == 1:
             raise ConfigError("bits=1: estimator='simplex' needs two coordinates of a row or more")
@@ -303,7 +303,7 @@ class GromovWassersteinConfig(StudyConfig):
 
     @property
     def tells_labels(self) -> bool:
-        """Whether clients tell their graphs' labels; with ``sound`` a device asks its owner."""
+        """Whether clients tell their graphs' labels; with ``dp`` a device asks its owner."""
         return self.share_labels and not self.at_home
 
     @property

@@ -83,8 +83,8 @@ def _own_graphs(config: GromovWassersteinConfig, seed: int, node: Node) -> list[
             raise DataError(f"partition {node.partition}: clients are 0 to {config.clients - 1}")
         return _dealt(config, seed, node)
     if path.suffix.lower() == ".npz" and not path.is_dir():
-        # On a device under sound privacy no single graph may decide whether the file is read.
-        found = read_graphs(path, tolerant=config.privacy == "sound" and not node.simulated)
+        # On a device under differential privacy no single graph may decide whether the file is read.
+        found = read_graphs(path, tolerant=config.privacy == "dp" and not node.simulated)
     elif graph_folder(path) is None:
         raise DataError(
             f"{path}: no graphs; an npz file, or a folder in the format of TUDataset (NAME_A.txt) "

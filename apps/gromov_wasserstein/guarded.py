@@ -1,7 +1,7 @@
-"""What a device with ``privacy = "sound"`` keeps to itself beyond what `release` noises.
+"""What a device with ``privacy = "dp"`` keeps to itself beyond what `release` noises.
 
 Whether it answers, and what it says beside its counted releases, must not depend on any one graph.
-So on a device, where ``privacy = "sound"``:
+So on a device, where ``privacy = "dp"``:
 
 - the number of classes is the setting ``classes``, never the largest label of the data;
 - graphs come from an npz file, whose number of features stands in it (a folder of text files has as
@@ -47,7 +47,7 @@ log = logging.getLogger("trellis.device")
 
 def is_guarded(config: GromovWassersteinConfig, node: Node) -> bool:
     """Return whether the rules above hold for this node."""
-    return config.privacy == "sound" and not node.simulated
+    return config.privacy == "dp" and not node.simulated
 
 
 def require_declared(config: GromovWassersteinConfig, node: Node) -> None:
@@ -59,7 +59,7 @@ def require_declared(config: GromovWassersteinConfig, node: Node) -> None:
         )
     if node.data_path is not None and node.data_path.suffix.lower() != ".npz":
         raise PrivacyRefused(
-            "with privacy='sound' a device reads its graphs from an npz file: of a folder of text "
+            "with privacy='dp' a device reads its graphs from an npz file: of a folder of text "
             "files even the number of features depends on the data. "
             "trellis.apps.gromov_wasserstein.files.npz.write_graphs writes one"
         )

@@ -9,8 +9,8 @@ method         privacy  what runs
 ``fedavg``     paper    FedAvg without noise, then embeddings encoded by Algorithm 1 as printed
 ``fedprox``    paper    the same with FedProx
 ``untrained``  paper    no training, embeddings encoded by Algorithm 1 as printed
-``untrained``  sound    no training: one release of encoded embeddings is all that is sent
-``fedavg``     sound    training by noisy secure sums of clipped gradients, then encoded embeddings
+``untrained``  dp    no training: one release of encoded embeddings is all that is sent
+``fedavg``     dp    training by noisy secure sums of clipped gradients, then encoded embeddings
 =============  =======  ==========================================================================
 """
 
@@ -134,7 +134,7 @@ METHODS = Methods(
             trains=False,
         ),
         GnnMethod(
-            *("untrained", "sound", frozenset(_UNTRAINED | _LDP), _BITS),
+            *("untrained", "dp", frozenset(_UNTRAINED | _LDP), _BITS),
             server="server_app:untrained",
             client="client_app:nothing",
             on_device=True,
@@ -142,7 +142,7 @@ METHODS = Methods(
             trains=False,
         ),
         GnnMethod(
-            *("fedavg", "sound", frozenset(_UNTRAINED | _STEPS | _LDP | _NOISE), _SUMS),
+            *("fedavg", "dp", frozenset(_UNTRAINED | _STEPS | _LDP | _NOISE), _SUMS),
             server="server_app:noisy",
             client="client_app:nothing",
             sums=True,

@@ -11,7 +11,7 @@ Neighbouring: a graph replaced by any other graph with as many nodes. The ledger
 largest graph costs: every graph is released by itself, so the graphs of a client compose in
 parallel. Releases of several rounds add up, and epsilon is divided among them.
 
-Under ``sound`` epsilon is of the run: with training, ``training-share`` of it is for the noisy sums
+Under ``dp`` epsilon is of the run: with training, ``training-share`` of it is for the noisy sums
 of gradients (a record is a graph with both tasks: the gradient of a graph is clipped as a whole), a
 tenth for a score if ``held-out`` asks for one, and the bits have what is left
 (`config.bits_epsilon`). A device refuses more in one run. With ``method = "untrained"`` bits are
@@ -20,8 +20,8 @@ all that is sent.
 Adversary: whoever sees sums and codes, the server included, also one that chooses the settings and
 the weights. Not covered: the number of graphs and of their nodes, graphs' labels where they are
 shared; a person who is in several graphs (subgraphs of one big graph overlap) is in as many
-records; with other privacy than ``sound`` the updates of training. What else a device keeps to
-itself under ``sound``, so that no single graph decides what it says: see `guarded`.
+records; with other privacy than ``dp`` the updates of training. What else a device keeps to
+itself under ``dp``, so that no single graph decides what it says: see `guarded`.
 
 On a device bits come from the operating system and every release is entered in the device's ledger
 before it is made. In a simulation they come from the seed and protect nobody.
@@ -224,7 +224,7 @@ def warnings(config: GromovWassersteinConfig) -> list[str]:
         found.append(
             "epsilon covers the embeddings only: the server sees "
             + ("the mean of the" if config.secure_aggregation else "every client's")
-            + " updates of training, which have no noise. privacy='sound' covers them."
+            + " updates of training, which have no noise. privacy='dp' covers them."
         )
     return found
 

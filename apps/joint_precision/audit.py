@@ -1,4 +1,4 @@
-"""Attacks on what joint-precision releases, to see whether ``sound`` keeps its claim.
+"""Attacks on what joint-precision releases, to see whether ``dp`` keeps its claim.
 
 The neighbours: n samples, all but one alike. The last is above all others in every variable in the
 one data set; in the other it is above them in the first half and below them in the second. The two
@@ -50,11 +50,11 @@ class Watched(NamedTuple):
 
 
 def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) -> list[Finding]:
-    """Return what the attack on ``sound`` found; ``trials`` runs on each of two data sets."""
-    chosen = str(settings.get("privacy", "sound"))
-    if chosen != "sound":
-        raise ConfigError(f"privacy={chosen!r} claims nothing to audit; use sound")
-    config = JointPrecisionConfig.from_settings({**settings, "privacy": "sound"})
+    """Return what the attack on ``dp`` found; ``trials`` runs on each of two data sets."""
+    chosen = str(settings.get("privacy", "dp"))
+    if chosen != "dp":
+        raise ConfigError(f"privacy={chosen!r} claims nothing to audit; use dp")
+    config = JointPrecisionConfig.from_settings({**settings, "privacy": "dp"})
     if not config.sums:
         raise ConfigError(f"method={config.method!r} releases nothing; use group, fused or pooled")
     return [_summed(config, trials, seed)]
@@ -71,11 +71,11 @@ def _summed(config: JointPrecisionConfig, trials: int, seed: int) -> Finding:
     counted = expected_noisers(config.clients, config.dropout, config.colluding)
     share = plan_share(FRACTION_BITS, ratio, sensitivity(p), sums[0].size, counted)
     data, neighbour = (Watched(np.array([line @ total]), share.sigma) for total in sums)
-    rng = generator(seed, "audit sound")
+    rng = generator(seed, "audit dp")
     result = audit(Watched.draw, data, neighbour, trials=trials, delta=config.delta, rng=rng)
     claimed = spent(share.ratio, 1, config.delta)
     what = f"n = {count}, p = {p}, {counted} clients' noise"
-    return Finding("sound, one noisy sum", claimed, what, result)
+    return Finding("dp, one noisy sum", claimed, what, result)
 
 
 def neighbours(count: int, variables: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:

@@ -102,12 +102,12 @@ def synthetic_table(config: JointPrecisionConfig, seed: int, partition: int) -> 
 def client_table(config: JointPrecisionConfig, seed: int, node: Node) -> Table:
     """Return one node's samples: its own file, or in simulation the synthetic ones.
 
-    With ``privacy = "sound"`` no single sample can make this raise: a constant column has tau = 0
+    With ``privacy = "dp"`` no single sample can make this raise: a constant column has tau = 0
     with all others, two that rank the rows alike have tau = 1, and the noise covers both.
     """
     if node.data_path is None:
         return synthetic_table(config, seed, node.partition)
-    if config.privacy == "sound":
+    if config.privacy == "dp":
         return read_tolerantly(node.data_path)
     table = read_table(node.data_path)
     require_variation(table)

@@ -5,19 +5,19 @@ method        privacy  what runs
 ============  =======  ===========================================================================
 ``group``     none     FEDJEM with the group penalty: rounds of ADMM, (12)-(17)
 ``group``     paper    the same messages, which the article calls safe: they are **not private**
-``group``     sound    one noisy secure sum of all clients' concordances gives a consensus; every
+``group``     dp    one noisy secure sum of all clients' concordances gives a consensus; every
                        client makes its own graph on its device, from raw samples and the consensus
 ``fused``     none     FEDJEM with the fused penalty: rounds of ADMM, (12)-(16), (18)
 ``fused``     paper    the same messages; **not private**
-``fused``     sound    as ``group``; a client's own graph is drawn to the values of the consensus
+``fused``     dp    as ``group``; a client's own graph is drawn to the values of the consensus
 ``glasso``    none     baseline: every client learns from its own data only, the graphical lasso
 ``glasso``    paper    the same messages; **not private**
-``glasso``    sound    the same on the devices; nothing computed from data is sent
+``glasso``    dp    the same on the devices; nothing computed from data is sent
 ``clime``     none     baseline: every client learns from its own data only, CLIME
 ``clime``     paper    the same messages; **not private**
 ``pooled``    none     baseline: all raw data in one place; in simulations only
 ``pooled``    paper    the same messages; **not private**
-``pooled``    sound    the consensus of the one noisy secure sum is everyone's graph
+``pooled``    dp    the consensus of the one noisy secure sum is everyone's graph
 ``one-shot``  none     the optimum of (9) in one exchange: the server is sent every client's
                        correlation matrix
 ============  =======  ===========================================================================
@@ -34,7 +34,7 @@ ENROLMENT = (
     "variables' names, and whether its data is synthetic; all of it is declared public."
 )
 
-_INSTEAD = " Use privacy='sound' if that must not happen."
+_INSTEAD = " Use privacy='dp' if that must not happen."
 # What the server learns of a client if nothing is noised.
 _RECOVERABLE = (
     "the server can recover every client's correlation matrix S exactly from a single message: it "
@@ -128,7 +128,7 @@ METHODS = Methods(
     (
         *_clear("group", _ROUNDS, "group", "step"),
         Method(
-            *("group", "sound", frozenset(_DP | {"rho"}), _SUM_AND_OWN),
+            *("group", "dp", frozenset(_DP | {"rho"}), _SUM_AND_OWN),
             server="server_app:pooled_consensus",
             client="client_app:sums_only",
             sums=True,
@@ -136,7 +136,7 @@ METHODS = Methods(
         ),
         *_clear("fused", _ROUNDS, "fused", "step"),
         Method(
-            *("fused", "sound", frozenset(_DP | {"rho"}), _SUM_AND_OWN),
+            *("fused", "dp", frozenset(_DP | {"rho"}), _SUM_AND_OWN),
             server="server_app:pooled_consensus",
             client="client_app:sums_only",
             sums=True,
@@ -144,7 +144,7 @@ METHODS = Methods(
         ),
         *_clear("glasso", _ALONE, "alone", "glasso"),
         Method(
-            *("glasso", "sound", frozenset(_SYNTHETIC | _PATH | {"rho"}), _ON_DEVICE),
+            *("glasso", "dp", frozenset(_SYNTHETIC | _PATH | {"rho"}), _ON_DEVICE),
             server="server_app:on_devices",
             client="client_app:sums_only",
             on_device=True,
@@ -152,7 +152,7 @@ METHODS = Methods(
         *_clear("clime", _DATA, "alone", "clime"),
         *_clear("pooled", _POOLED, "pooled", "data"),
         Method(
-            *("pooled", "sound", frozenset(_DP), _SUM),
+            *("pooled", "dp", frozenset(_DP), _SUM),
             server="server_app:pooled_consensus",
             client="client_app:sums_only",
             sums=True,

@@ -223,7 +223,7 @@ def _rounds(
     """Return a strategy's rounds, with what every method of the study has in common."""
 
     def on_enrolled(clients: Sequence[Client]) -> None:
-        if run.config.privacy != "sound":
+        if run.config.privacy != "dp":
             _note(run, METHODS.row(run.config.method, run.config.privacy).claim["claim"])
         enrolled(_chosen(run, clients), clients)
 

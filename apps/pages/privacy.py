@@ -24,12 +24,12 @@ _TERMS = {
     "enrolment": "What enrolment tells",
 }
 _MODES = {
-    "sound": "Noise as this software stands behind it (privacy = sound).",
+    "dp": "Noise as this software stands behind it (privacy = dp).",
     "paper": "Noise as the article prescribes it (privacy = paper).",
 }
 _PAPER = (
     "This mode reproduces the article, gaps in its proof included. The numbers below are the "
-    "article's accounting, not a guarantee: do not release real data under it. Use privacy = sound."
+    "article's accounting, not a guarantee: do not release real data under it. Use privacy = dp."
 )
 _NONE = "Nothing was noised, and no privacy is claimed for this run."
 _EXACT = (
@@ -40,7 +40,7 @@ _NOT_NOISED = "As the article has it (privacy = paper): nothing was noised."
 
 
 def mode(result: RunResult) -> str:
-    """Return the run's privacy: ``none``, ``paper`` or ``sound``."""
+    """Return the run's privacy: ``none``, ``paper`` or ``dp``."""
     return str(result.ledger.get("mode") or result.config.get("privacy") or "none")
 
 

@@ -1,6 +1,6 @@
 """Attacks on what server-graph releases, to see whether each privacy mode keeps its claim.
 
-**Noise in sums** (``sound``). The neighbours: one client's samples, all alike but one, which pulls
+**Noise in sums** (``dp``). The neighbours: one client's samples, all alike but one, which pulls
 the gradient with the full length C along the first parameter, or against it. The observer chooses
 the model (0 in every round), knows everything but the one record, and has the noise of all clients
 that a device does not count on. He sees one sum, or all sums of a run, which he adds up; batches
@@ -64,7 +64,7 @@ _FAR = 1e9  # a target, so far that the gradient is clipped wherever the model i
 
 
 def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) -> list[Finding]:
-    """Return what attacks on ``sound`` and ``paper`` found.
+    """Return what attacks on ``dp`` and ``paper`` found.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ def audits(settings: Mapping[str, Any], *, trials: int = TRIALS, seed: int = 1) 
         of `BETWEEN` hold for noise between servers unless given here
     trials : runs on each of two neighbouring data sets
     """
-    chosen = str(settings.get("privacy", "sound,paper"))
-    if chosen not in ("sound,paper", "sound", "paper"):
-        raise ConfigError(f"privacy={chosen!r} claims nothing to audit; use sound or paper")
+    chosen = str(settings.get("privacy", "dp,paper"))
+    if chosen not in ("dp,paper", "dp", "paper"):
+        raise ConfigError(f"privacy={chosen!r} claims nothing to audit; use dp or paper")
     findings = []
-    if "sound" in chosen:
-        config = ServerGraphConfig.from_settings({**settings, "privacy": "sound"})
+    if "dp" in chosen:
+        config = ServerGraphConfig.from_settings({**settings, "privacy": "dp"})
         findings += audit_sums(config, min(trials, SUM_TRIALS), seed)
     if "paper" in chosen:
         config = ServerGraphConfig.from_settings({**BETWEEN, **settings, "privacy": "paper"})
@@ -104,7 +104,7 @@ def audit_sums(config: ServerGraphConfig, trials: int, seed: int) -> list[Findin
         sampled=terms.rates(samples).sampling < 1.0,
     )
     single = audit_sum(
-        "sound, one noisy sum, the record in the batch",
+        "dp, one noisy sum, the record in the batch",
         one,
         other,
         share,
@@ -154,7 +154,7 @@ def _all_sums(
     setting = (
         f"{batch}, clip {config.bound:g}, noise of {share.noisers} clients, model 0 throughout"
     )
-    return Finding(f"sound, the noisy sums of {rounds} rounds", claimed, setting, found)
+    return Finding(f"dp, the noisy sums of {rounds} rounds", claimed, setting, found)
 
 
 # --- noise between servers -----------------------------------------------------------------------

@@ -8,7 +8,7 @@ data, in memory and for this run only: another run, other settings or a changed 
 In simulation mini-batches come from the run's seed. On a device they come from the operating
 system: no server knows which samples were drawn.
 
-With ``privacy = "sound"`` (`private`) a server learns one noisy sum over its clients in a round,
+With ``privacy = "dp"`` (`private`) a server learns one noisy sum over its clients in a round,
 which the device counts in its own ledger, and a device with a budget takes part. At the end every
 device is sent the private model, and makes one of its own of it that stays there. No sample makes a
 client refuse or fail there: see `data` and `trellis.privacy.mechanisms.clipping`.
@@ -324,7 +324,7 @@ def _permit(config: ServerGraphConfig, context: Context) -> None:
         raise PrivacyRefused(
             f"this device has a budget (max-epsilon {policy.max_epsilon:g}); with privacy="
             f"{config.privacy!r} it can count nothing against it. It takes part with "
-            "privacy='sound'"
+            "privacy='dp'"
         )
     if policy.require_privacy and not CLIPS[0] <= config.bound <= CLIPS[1]:
         raise PrivacyRefused(

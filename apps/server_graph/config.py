@@ -47,8 +47,8 @@ class ServerGraphConfig(StandardisedConfig):
     batch : how many samples a gradient is the mean of; 0 is all of a client's [samples]
     local_steps : gradient steps of a client in a round [steps]
     clip : B, largest norm of one sample's gradient; 0 does not clip, but with
-        ``privacy = "sound"``, which needs a bound, is 0.5 [length of a gradient]
-    average : with ``privacy = "sound"``, the result is the mean of the models of so many of the
+        ``privacy = "dp"``, which needs a bound, is 0.5 [length of a gradient]
+    average : with ``privacy = "dp"``, the result is the mean of the models of so many of the
         last rounds; 0 takes the last model [share of the rounds]
     sigma : sigma_g, standard deviation of the servers' Laplace noise; ``auto`` is 0.2 with
         ``privacy = "none"``, and with ``paper`` the least with which all ``rounds`` spend

@@ -14,7 +14,7 @@ Hessians are equal, not only in expectation: features are rotated and scaled so 
 constant only, and graph-homomorphic noise leaves the centroid alone, whoever is sampled.
 
 A client's own file: npz with ``X`` (n, d) and ``y`` (n,), or csv with a column ``y``; all other
-columns are features. With ``privacy = "sound"`` no single record decides whether a client takes
+columns are features. With ``privacy = "dp"`` no single record decides whether a client takes
 part: a cell that is no number counts as 0 and labels go by their sign, which the device logs.
 """
 
@@ -107,7 +107,7 @@ def client_table(config: ServerGraphConfig, seed: int, node: Node) -> Samples:
     if node.data_path is None:
         return synthetic_table(config, seed, node.partition)
     loss = loss_by_name(config.loss)
-    return read_samples(node.data_path, loss, tolerant=config.privacy == "sound")
+    return read_samples(node.data_path, loss, tolerant=config.privacy == "dp")
 
 
 def read_samples(path: Path, loss: Loss, *, tolerant: bool = False) -> Samples:

@@ -171,7 +171,7 @@ def checked_labels(y: Array, source: str) -> Array:
 def labels_by_sign(y: Array, source: str) -> Array:
     """Return labels -1 and +1 by the sign of any numbers, 0 for -1; odd ones are logged here only.
 
-    For ``privacy = "sound"``: a label that is none must not show in whether a client takes part.
+    For ``privacy = "dp"``: a label that is none must not show in whether a client takes part.
     """
     odd = int(np.count_nonzero((np.abs(y) != 1.0) & (y != 0.0)))
     if odd:

@@ -12,14 +12,14 @@ method      privacy  what runs
 ``hybrid``  paper    noise between servers for Theorem 2's epsilon as printed, **which understates
                      what is spent**
 ``iid``     paper    the same with independent noise on every edge
-``hybrid``  sound    every server's secure sum of clipped gradients has noise in it, so all that
+``hybrid``  dp    every server's secure sum of clipped gradients has noise in it, so all that
                      servers learn, send each other and keep is private; every client makes a model
                      of its own on its device
-``fedavg``  sound    the same with one server for all clients
+``fedavg``  dp    the same with one server for all clients
 ==========  =======  =============================================================================
 
 With noise in the sums there is nothing left to hide between servers: ``iid``, ``none`` and
-``masked`` would be ``hybrid``, and the table refuses them under ``sound``.
+``masked`` would be ``hybrid``, and the table refuses them under ``dp``.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _printed(method: str, *, masks: bool = False) -> Method:
 
 def _summed(method: str, settings: set[str]) -> Method:
     return Method(
-        *(method, "sound", frozenset(_DP | settings), _SUMS),
+        *(method, "dp", frozenset(_DP | settings), _SUMS),
         server="server_app:gradient_rounds",
         client="client_app:sums_only",
         sums=True,

@@ -1,6 +1,6 @@
 """What server-graph releases, and what that costs in privacy.
 
-**Noise in sums** (``privacy = "sound"``). Clients add shares of noise to what their server
+**Noise in sums** (``privacy = "dp"``). Clients add shares of noise to what their server
 learns as a secure sum; sensitivity, noise and releases are proven in `private`, shares in
 `privacy.mechanisms.shares`, the account of many rounds with batches drawn in secret in
 `privacy.accounting.sampled`. ``epsilon`` is what the whole run spends at most on one client's
@@ -30,7 +30,7 @@ The paper's Theorem 2 has epsilon(i) = sqrt(2) mu B (1 + i) i / sigma_g, from th
 |psi_j - psi'_j| <= 2 mu B j (26) and the sum over rounds. Laplace noise answers to the **l1** norm,
 where (26) is an l2 bound: in M dimensions the same argument gives sqrt(M) times that. B bounds a
 gradient only if it is enforced: ``clip`` does, sample by sample. The *corrected* epsilon, reported
-with it (``epsilon-sound`` in the rounds), is
+with it (``epsilon-corrected`` in the rounds), is
 
     Neighbouring: all data of one client of m replaced. With ``hybrid`` the others' states depend on
     m's data through y_m alone. For a fixed transcript y_{m,1..i} two data sets give noises with
@@ -178,7 +178,7 @@ def warnings(
     found = epsilons(config, graph, config.rounds, size)
     if not found:
         return []
-    printed, real = found["epsilon-paper"], found["epsilon-sound"]
+    printed, real = found["epsilon-paper"], found["epsilon-corrected"]
     notes = []
     if config.row.has("epsilon") and config.method == "hybrid":
         notes.append(
@@ -190,7 +190,7 @@ def warnings(
         notes.append(
             f"epsilon grows as the square of the rounds: after {config.rounds} it is {printed:.3g} "
             f"by the paper's formula and {real:.3g} by the corrected one. Above {WORRYING:g} it "
-            "protects nobody in practice; use fewer rounds, more noise, privacy=sound, or "
+            "protects nobody in practice; use fewer rounds, more noise, privacy=dp, or "
             "method=masked, which claims none."
         )
     return notes

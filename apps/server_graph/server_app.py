@@ -339,7 +339,7 @@ class OpenRun(GraphRun):
         if spent:
             account |= {
                 "epsilon_paper": spent["epsilon-paper"],
-                "epsilon_corrected": spent["epsilon-sound"],
+                "epsilon_corrected": spent["epsilon-corrected"],
             }
         if config.row.has("epsilon"):
             names = self.graph.names
@@ -360,7 +360,7 @@ class OpenRun(GraphRun):
         if "truth" in self.result.arrays:
             headline["msd"] = steady_state([row["msd"] for row in rows])
             headline["msd-servers"] = steady_state([row["msd-servers"] for row in rows])
-        for name in ("epsilon-paper", "epsilon-sound"):
+        for name in ("epsilon-paper", "epsilon-corrected"):
             if name in rows[-1]:
                 headline[name] = rows[-1][name]
         # In the centroid the noise between servers cancels, which no single server knows.

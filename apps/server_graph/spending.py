@@ -62,7 +62,7 @@ def epsilons(
     config = settled(config, size)
     return {
         "epsilon-paper": paper_epsilon(config, server_round),
-        "epsilon-sound": corrected_epsilon(config, server_round, size, releases),
+        "epsilon-corrected": corrected_epsilon(config, server_round, size, releases),
     }
 
 

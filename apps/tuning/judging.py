@@ -68,7 +68,7 @@ def judge(result: RunResult, by: str = "", lower: bool | None = None) -> Verdict
             f"above 0, or judge --by one of {_names(result)}"
         )
     if by not in result.headline:
-        more = ". With privacy='sound' and noise in sums there is none" if by in CRITERIA else ""
+        more = ". With privacy='dp' and noise in sums there is none" if by in CRITERIA else ""
         raise NoMeasure(f"--by {by}: no such number; use one of {_names(result)}{more}")
     alone = result.headline.get(f"alone-{by}")
     known = _direction(result.study, by) if lower is None else lower

@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def private(self) -> bool:
-        """Whether the runs are under ``privacy = "sound"``."""
+        """Whether the runs are under ``privacy = "dp"``."""
         return privacy.is_private(self.given)
 
     @property
@@ -245,7 +245,7 @@ def _with_budget(plan: Plan, spend: float | None) -> Plan:
     at_stake = plan.private and plan.data is not None and not plan.public
     if spend is not None and not at_stake:
         why = (
-            "only privacy='sound' spends anything"
+            "only privacy='dp' spends anything"
             if not plan.private
             else "synthetic and public data have nobody to protect"
         )

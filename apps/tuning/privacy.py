@@ -109,8 +109,8 @@ class Share:
 
 
 def is_private(settings: Mapping[str, Any]) -> bool:
-    """Return whether runs with these settings are under ``privacy = "sound"``."""
-    return settings.get("privacy", "none") == "sound"
+    """Return whether runs with these settings are under ``privacy = "dp"``."""
+    return settings.get("privacy", "none") == "dp"
 
 
 def adds_up(config: StudyConfig) -> bool:
@@ -138,7 +138,7 @@ def refusal(study: str, runs: int, epsilon: float, delta: float, adding: bool) -
     """Return why tuning on private data is refused without a budget, in words."""
     together = composed(runs, epsilon, delta) if adding else runs * epsilon
     return (
-        f"privacy='sound': tuning looks at the data once per run, and these are {runs} runs of "
+        f"privacy='dp': tuning looks at the data once per run, and these are {runs} runs of "
         f"{study}. With epsilon={epsilon:g} each, devices would spend {together:.3g} in all. Say "
         "what tuning may spend in all, --spend EPSILON: every run then gets its part of it. "
         f"{FREE} In a simulation nothing is really spent."

@@ -108,7 +108,7 @@ def evaluate(run: Run) -> Found:
 
 def _spent(ledger: Mapping[str, Any]) -> list[tuple[list[str], Releases]]:
     """Return who released what; clients with the same releases together."""
-    if ledger.get("mode") != "sound":
+    if ledger.get("mode") != "dp":
         return []
     groups: dict[tuple[Any, ...], list[str]] = {}
     for client in ledger.get("clients", ()):
@@ -123,7 +123,7 @@ def _spent(ledger: Mapping[str, Any]) -> list[tuple[list[str], Releases]]:
 
 def _told(ledger: Mapping[str, Any]) -> float:
     """Return the largest epsilon of those that a ledger tells without naming releases."""
-    if ledger.get("mode") != "sound":
+    if ledger.get("mode") != "dp":
         return 0.0
     unnamed = [entry for entry in ledger.get("clients", ()) if not entry["events"]]
     return max((float(entry.get("epsilon", 0.0)) for entry in unnamed), default=0.0)

@@ -74,7 +74,7 @@ def tune(
         own measure on held-out records
     better : ``lower`` or ``higher``, where that is not known of the number
     search : ``grid`` tries all, ``optuna`` proposes ``trials`` settings
-    spend : with ``privacy = "sound"`` on data of clients, the epsilon that all runs together may
+    spend : with ``privacy = "dp"`` on data of clients, the epsilon that all runs together may
         spend
     public : whether the data have nobody to protect
     out : a folder; the runs are kept there as they are made, and a second call goes on with them

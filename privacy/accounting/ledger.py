@@ -17,7 +17,7 @@ from .events import PrivacyEvent
 from .series import Account, Series
 from .totals import pld_epsilon, rdp_epsilon, total_epsilon, total_rho
 
-MODES = ("none", "paper", "sound")
+MODES = ("none", "paper", "dp")
 _VERSION = 3  # 2 had every release by itself, and is still read
 _MOST_OPINIONS, _MOST_EPSILON = 3, 100.0
 _MOST_EVENTS = 100_000  # a client must not be able to drown the account
@@ -30,7 +30,7 @@ class Ledger:
     Parameters
     ----------
     mode : the run's ``privacy`` setting
-    delta : the delta at which ``sound`` totals are given
+    delta : the delta at which ``dp`` totals are given
     """
 
     def __init__(self, mode: str, delta: float = 1e-5) -> None:
@@ -76,7 +76,7 @@ class Ledger:
     def total(self, client: str) -> tuple[float, float]:
         """Return (epsilon, delta) of all of one client's releases.
 
-        ``sound``: from the noise, by the tightest bound we can prove. ``paper``: (32) from the
+        ``dp``: from the noise, by the tightest bound we can prove. ``paper``: (32) from the
         claims, with the first release's delta as slack.
         """
         events = self._costs(client)
@@ -99,7 +99,7 @@ class Ledger:
             epsilon, delta = self.total(client)
             events = self._costs(client)
             entry: dict[str, Any] = {"name": client, "epsilon": epsilon, "delta": delta}
-            if self.mode == "sound" and events:
+            if self.mode == "dp" and events:
                 entry["rho"] = total_rho(events)
             told = [record for one in self.series(client) for record in _told(one)]
             entries.append({**entry, "events": told})
@@ -118,7 +118,7 @@ class Ledger:
         for entry in sorted(entries, key=lambda entry: -entry["epsilon"]):
             events = self._costs(entry["name"])
             spent = entry["epsilon"], entry.get("rho", 0.0)
-            if self.mode != "sound" or not events or entry["epsilon"] > _MOST_EPSILON:
+            if self.mode != "dp" or not events or entry["epsilon"] > _MOST_EPSILON:
                 continue
             if spent not in known and len(known) < _MOST_OPINIONS:
                 known[spent] = {}

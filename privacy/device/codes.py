@@ -2,7 +2,7 @@
 
 Flower sends the text of an exception to the server, and a text may quote a cell of the data. So on
 a device every failure becomes `DeviceError`, whose text depends on its code only; what happened
-stands in the device's log. Codes say *where* it failed. Under ``privacy = "sound"`` everything that
+stands in the device's log. Codes say *where* it failed. Under ``privacy = "dp"`` everything that
 may depend on the data has one code: that a file has a text where a number should be, and that a
 solver did not converge, look the same from outside.
 

@@ -33,10 +33,10 @@ POLICY: dict[str, Meaning] = {
     ),
     "run-epsilon": Meaning("what one run may add to that", "no limit", "no limit"),
     "delta": Meaning("where both are counted", "1e-5", "1e-5"),
-    "require-privacy": Meaning('true is the same as `privacy = ["sound"]`', "true", "false"),
+    "require-privacy": Meaning('true is the same as `privacy = ["dp"]`', "true", "false"),
     "studies": Meaning("studies this device takes part in", "any", "any"),
     "methods": Meaning("methods this device takes part in", "any", "any"),
-    "privacy": Meaning("modes of a run this device takes part in", "sound", "all"),
+    "privacy": Meaning("modes of a run this device takes part in", "dp", "all"),
     "clear-updates": Meaning(
         "updates that are neither masked by secure aggregation nor counted; with `privacy=none` "
         "also scores of held-out records, and means and deviations of columns",

@@ -5,10 +5,10 @@ The owner writes a file and names it by ``policy`` in the node config, or sets s
     max-epsilon      the most that may ever be released about this data, over all runs
     run-epsilon      the most that one run may add to it
     delta            the delta at which both are counted (1e-5 by default)
-    require-privacy  refuse runs without sound privacy, without setting a budget
+    require-privacy  refuse runs without differential privacy, without setting a budget
 
 and more, see `policy_file`. Where any of these (or a file) is given, what is not named is denied:
-modes other than ``sound``, labels, updates that are neither masked nor counted. On every device,
+modes other than ``dp``, labels, updates that are neither masked nor counted. On every device,
 with or without a policy, classes named by the run config are not loaded and work is bounded.
 
 A run is judged by its settings alone, before any data is read, at every message.
@@ -58,7 +58,7 @@ class Policy:
     ----------
     max_epsilon : lifetime budget; infinite where none is set
     delta : where the budget is counted
-    require_privacy : whether a run without sound privacy is refused
+    require_privacy : whether a run without differential privacy is refused
     run_epsilon : what one run may add to what is spent
     studies, methods : those allowed; None is any
     modes : values of ``privacy`` that are allowed
@@ -97,7 +97,7 @@ class Policy:
         run_budget = float(given.get("run-epsilon", math.inf))
         modes = tuple(given.get("privacy", MODES))
         strict = bool(given.get("require-privacy")) or math.isfinite(min(budget, run_budget))
-        strict = strict or modes == ("sound",)
+        strict = strict or modes == ("dp",)
         return cls(
             max_epsilon=budget,
             delta=float(given.get("delta", 1e-5)),
@@ -105,7 +105,7 @@ class Policy:
             run_epsilon=run_budget,
             studies=_some(given, "studies"),
             methods=_some(given, "methods"),
-            modes=("sound",) if strict else modes,
+            modes=("dp",) if strict else modes,
             clear_updates=given.get("clear-updates", not strict),
             labels=given.get("share-labels", not strict),
             names=tuple(given.get("names", ())),
@@ -116,9 +116,9 @@ class Policy:
 
     def permit(self, mode: str) -> None:
         """Refuse a run whose ``privacy`` setting does not protect this device's data."""
-        if self.require_privacy and mode != "sound":
+        if self.require_privacy and mode != "dp":
             raise PrivacyRefused(
-                f"this device requires privacy='sound', the run asks for privacy={mode!r}"
+                f"this device requires privacy='dp', the run asks for privacy={mode!r}"
             )
         if mode not in self.modes:
             raise PrivacyRefused(

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-MODES = ("none", "paper", "sound")
+MODES = ("none", "paper", "dp")
 COUNT_ON = ("nobody", "signed", "anyone")
 
 
@@ -180,7 +180,7 @@ def _parsed(path: Path, _time: int, _size: int) -> dict[str, Any]:
             check(key, value)
         except PolicyError as error:
             raise PolicyError(f"{path}: {error}") from None
-    uncounted = [mode for mode in content.get("privacy", []) if mode != "sound"]
+    uncounted = [mode for mode in content.get("privacy", []) if mode != "dp"]
     for key in ("max-epsilon", "run-epsilon", "require-privacy"):
         if uncounted and content.get(key):
             raise PolicyError(
@@ -193,7 +193,7 @@ def _parsed(path: Path, _time: int, _size: int) -> dict[str, Any]:
 def whole_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node config with the keys of its policy file in it, and what the file leaves out.
 
-    A file that is given denies what it does not name: modes other than ``sound``, labels, updates
+    A file that is given denies what it does not name: modes other than ``dp``, labels, updates
     in the clear.
 
     Raises
@@ -214,7 +214,7 @@ def whole_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if twice := sorted(set(content) & set(config)):
         raise PolicyError(f"{twice[0]} is in the node config and in {path}: keep one")
     rest = {key: value for key, value in config.items() if key != "policy"}
-    denied = {"privacy": ["sound"], "clear-updates": False, "share-labels": False}
+    denied = {"privacy": ["dp"], "clear-updates": False, "share-labels": False}
     return {**denied, **rest, **content, "policy-file": str(path)}
 
 
@@ -235,10 +235,10 @@ delta = 1e-5
 # The most that one run may add to it.
 run-epsilon = 1.0
 
-# Runs this device takes part in. Left out, studies and methods are any; privacy is "sound" only.
+# Runs this device takes part in. Left out, studies and methods are any; privacy is "dp" only.
 studies = ["consensus-graph", "joint-precision", "cluster-admm"]
 methods = ["fedgl", "group", "fused", "pgfl"]
-privacy = ["sound"]
+privacy = ["dp"]
 
 # Whether updates may be sent that are neither masked by secure aggregation nor counted above.
 clear-updates = false

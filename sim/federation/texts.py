@@ -20,7 +20,7 @@ POLICY = """\
 max-epsilon = 10.0
 run-epsilon = 1.0
 delta = 1e-5
-privacy = ["sound"]
+privacy = ["dp"]
 
 # Runs this device takes part in; left out, any.
 # studies = ["consensus-graph", "joint-precision"]
@@ -43,7 +43,7 @@ OPEN_POLICY = """\
 # What the owner of this device allows. As it stands: everything, also runs without any privacy.
 # That is for trying out, with data that is nobody's secret. trellis device policy --example FILE
 # writes a policy that protects.
-privacy = ["none", "paper", "sound"]
+privacy = ["none", "paper", "dp"]
 clear-updates = true
 share-labels = true
 """

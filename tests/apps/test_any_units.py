@@ -182,7 +182,7 @@ def test_a_precision_matrix_of_own_data_is_neither_empty_nor_full(tmp_path):
 def test_a_private_scale_is_within_epsilon_and_worth_it(study, tmp_path):
     X, y, new, truth = cancer()
     deal(tmp_path / "data", np.tile(X, (8, 1)), np.tile(y, 8), 12)
-    settings = {"privacy": "sound", "epsilon": 4.0, "rounds": 60, "held-out": 0.2}
+    settings = {"privacy": "dp", "epsilon": 4.0, "rounds": 60, "held-out": 0.2}
     settings |= {"loss": "logistic"}
     result = run(study, settings, data=tmp_path / "data")
     assert 0.9 * 4.0 < result.ledger["epsilon"] <= 4.0
@@ -200,7 +200,7 @@ def test_a_private_scale_is_within_epsilon_and_worth_it(study, tmp_path):
 def test_learning_alone_is_not_spoiled_by_a_scale_that_noise_hides(study, tmp_path):
     X, y, _, _ = cancer()
     deal(tmp_path / "data", X, y, 4)
-    settings = {"privacy": "sound", "epsilon": 0.1, "rounds": 5, "loss": "logistic"}
+    settings = {"privacy": "dp", "epsilon": 0.1, "rounds": 5, "loss": "logistic"}
     result = run(study, settings, data=tmp_path / "data")
     assert any("hides" in note for note in result.notes)
     assert result.headline["alone-held-out-accuracy"] > 0.85
@@ -211,7 +211,7 @@ def test_public_scales_cost_nothing_and_are_used(tmp_path):
     deal(tmp_path / "data", X, y, 12)
     rows = [f"f{i},{m},{s}" for i, (m, s) in enumerate(zip(X.mean(0), X.std(0), strict=True))]
     (tmp_path / "scales.csv").write_text("name,offset,scale\n" + "\n".join(rows))
-    settings = {"scales": str(tmp_path / "scales.csv"), "rounds": 3, "privacy": "sound"}
+    settings = {"scales": str(tmp_path / "scales.csv"), "rounds": 3, "privacy": "dp"}
     result = run("server-graph", settings, data=tmp_path / "data")
     np.testing.assert_allclose(result.arrays["scale"], X.std(axis=0))
     events = result.ledger["clients"][0]["events"]

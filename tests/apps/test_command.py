@@ -69,7 +69,7 @@ def test_run_all_writes_the_index(tmp_path):
     page = (tmp_path / "index.html").read_text()
     for study in apps.STUDIES:
         assert f"{study}/report.html" in page
-        assert f"{study}-sound/report.html" in page
+        assert f"{study}-dp/report.html" in page
 
 
 def test_settings_file_and_options_together(tmp_path):

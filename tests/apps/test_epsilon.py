@@ -56,11 +56,11 @@ EPSILONS = (0.1, 1.0, 8.0)
 WAYS = [
     {"privacy": "paper", "release": "auto"},
     {"privacy": "paper", "release": "sum"},
-    {"privacy": "sound", "release": "each"},
-    {"privacy": "sound", "release": "sum"},
+    {"privacy": "dp", "release": "each"},
+    {"privacy": "dp", "release": "sum"},
 ]
 # Of a study whose methods are a table: what is released is the method's.
-TABLE_WAYS = [{"privacy": "paper"}, {"privacy": "sound"}]
+TABLE_WAYS = [{"privacy": "paper"}, {"privacy": "dp"}]
 CASES = [
     (study, method, way, epsilon)
     for study in apps.STUDIES
@@ -89,7 +89,7 @@ def within(result: RunResult, epsilon: float) -> None:
     assert result.ledger["epsilon"] <= epsilon * SLACK
     for entry in result.ledger["clients"]:
         assert entry.get("epsilon", 0.0) <= epsilon * SLACK
-    if result.config["privacy"] == "sound":
+    if result.config["privacy"] == "dp":
         assert result.ledger["delta"] <= result.config["delta"]
 
 
@@ -119,7 +119,7 @@ def test_no_run_spends_more_than_its_epsilon(study, method, way, epsilon, tmp_pa
 
 # --- cluster-admm --------------------------------------------------------------------------------
 
-MODELS = {**SMALL["cluster-admm"], "privacy": "sound", "release": "each"}
+MODELS = {**SMALL["cluster-admm"], "privacy": "dp", "release": "each"}
 
 
 @pytest.mark.parametrize("sample", [0, 2])
@@ -145,7 +145,7 @@ def test_another_library_finds_no_more_in_the_noise_of_every_model(epsilon, samp
         assert most >= 0.99 * epsilon
 
 
-@pytest.mark.parametrize("privacy", ["paper", "sound"])
+@pytest.mark.parametrize("privacy", ["paper", "dp"])
 def test_a_phi0_that_spends_more_is_refused_and_says_what_to_do(privacy):
     settings = {**MODELS, "privacy": privacy, "release": "auto", "sample": 2, "epsilon": 1.0}
     chosen = ClusterAdmmConfig.from_settings(settings)
@@ -161,7 +161,7 @@ def test_a_phi0_that_spends_more_is_refused_and_says_what_to_do(privacy):
         {**settings, "phi0": 1.2 * chosen.phi_start, "epsilon": 1.001 * enough}
     )
     # Where nothing is noised model by model it has no say.
-    for other in ({"privacy": "none"}, {"privacy": "sound", "release": "sum", "sample": 0}):
+    for other in ({"privacy": "none"}, {"privacy": "dp", "release": "sum", "sample": 0}):
         ClusterAdmmConfig.from_settings({**settings, **other, "phi0": 1e6})
 
 
@@ -202,7 +202,7 @@ def test_a_run_that_fails_tells_what_it_has_spent(tmp_path):
 # --- server-graph --------------------------------------------------------------------------------
 
 SERVERS = {**SMALL["server-graph"], "privacy": "paper"}
-SUMS = {**SMALL["server-graph"], "privacy": "sound"}
+SUMS = {**SMALL["server-graph"], "privacy": "dp"}
 
 
 @pytest.mark.parametrize("method", ["hybrid", "iid"])
@@ -222,7 +222,7 @@ def test_another_library_finds_the_corrected_epsilon_in_the_noise_between_server
         )
         for _ in range(times):
             whole = worst if whole is None else whole.compose(worst)
-    corrected = result.metrics[-1]["epsilon-sound"]
+    corrected = result.metrics[-1]["epsilon-corrected"]
     assert 0.3 * corrected <= whole.get_epsilon_for_delta(1e-5) <= corrected * (1.0 + 1e-3)
     assert result.ledger["epsilon"] == pytest.approx(epsilon, rel=1e-6)  # as printed: less
     assert result.ledger["epsilon_corrected"] == pytest.approx(corrected)
@@ -261,7 +261,7 @@ def test_clients_of_unequal_sizes_make_one_sum_and_each_spends_epsilon_at_most(
 ):
     """Small clients need more noise, and no batch of 15 can be drawn of 8: shares are the same."""
     sizes = ",".join(["8", "20", "50"] * 3)
-    settings = {"clients": 9, "rounds": 6, "clip": 0.5, "privacy": "sound"}
+    settings = {"clients": 9, "rounds": 6, "clip": 0.5, "privacy": "dp"}
     settings |= {"method": "fedavg", "samples": sizes, "batch": batch}
     more = {"epsilon": epsilon, "held-out": 0.3, "standardise": "shared"}
     result, why = spend("server-graph", {**settings, **more}, tmp_path)
@@ -297,7 +297,7 @@ def test_epsilon_is_divided_among_the_releases_of_a_run(tmp_path):
 
 @pytest.mark.parametrize("method", ["untrained", "fedavg"])
 def test_the_ledger_tells_a_node_s_epsilon_beside_that_of_its_graph(method, tmp_path):
-    settings = {**GRAPHS, "privacy": "sound", "budget-per": "node", "method": method}
+    settings = {**GRAPHS, "privacy": "dp", "budget-per": "node", "method": method}
     result, _ = spend("gromov-wasserstein", settings, tmp_path)
     assert 0.3 <= result.ledger["epsilon_node"] <= SLACK
     assert result.ledger["epsilon"] <= SLACK * max(result.arrays["sizes"])
@@ -315,7 +315,7 @@ def test_the_ledger_tells_a_node_s_epsilon_beside_that_of_its_graph(method, tmp_
         ("cluster-admm", {**MODELS, "privacy": "paper", "release": "auto"}),
         ("server-graph", SERVERS),
         ("server-graph", SUMS),
-        ("gromov-wasserstein", {**GRAPHS, "privacy": "sound", "method": "fedavg"}),
+        ("gromov-wasserstein", {**GRAPHS, "privacy": "dp", "method": "fedavg"}),
         ("gromov-wasserstein", {**GRAPHS, "privacy": "paper"}),
         ("consensus-graph", {**SMALL["consensus-graph"], "privacy": "paper", "local-steps": 2}),
     ],
@@ -336,7 +336,7 @@ _FEATURES = {"standardise": "shared", "held-out": 0.3}
     [
         ("cluster-admm", MODELS),
         ("server-graph", {**SUMS, "batch": 5, **_FEATURES}),
-        ("gromov-wasserstein", {**GRAPHS, "privacy": "sound", "method": "fedavg"}),
+        ("gromov-wasserstein", {**GRAPHS, "privacy": "dp", "method": "fedavg"}),
     ],
     ids=lambda value: value if isinstance(value, str) else value.get("release", "auto"),
 )
@@ -354,10 +354,10 @@ def test_a_run_that_is_resumed_tells_of_all_it_has_spent(study, settings, tmp_pa
 @pytest.mark.parametrize(
     ("study", "settings", "releases"),
     [
-        ("consensus-graph", {**SMALL["consensus-graph"], "privacy": "sound"}, 1),
-        ("joint-precision", {**SMALL["joint-precision"], "privacy": "sound"}, 1),
+        ("consensus-graph", {**SMALL["consensus-graph"], "privacy": "dp"}, 1),
+        ("joint-precision", {**SMALL["joint-precision"], "privacy": "dp"}, 1),
         ("server-graph", SUMS, 2),
-        ("gromov-wasserstein", {**GRAPHS, "privacy": "sound", "method": "fedavg"}, 1),
+        ("gromov-wasserstein", {**GRAPHS, "privacy": "dp", "method": "fedavg"}, 1),
     ],
 )
 def test_a_run_of_sums_that_fails_tells_what_it_has_spent(study, settings, releases, tmp_path):

@@ -64,14 +64,14 @@ def test_every_study_is_here():
     assert set(STUDIES) == set(apps.STUDIES)
 
 
-@pytest.mark.parametrize("privacy", ["none", "sound"])
+@pytest.mark.parametrize("privacy", ["none", "dp"])
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_run_on_own_data_tells_held_out_scores_beside_alone(study, privacy, tmp_path):
     own_data(study, tmp_path / "data")
     settings = {**STUDIES[study][1], "privacy": privacy}
-    if privacy == "sound" and "servers" in settings:
+    if privacy == "dp" and "servers" in settings:
         settings |= {"servers": 1}
-    if privacy == "sound" and study == "gromov-wasserstein":
+    if privacy == "dp" and study == "gromov-wasserstein":
         settings["method"] = "fedavg"  # where nothing is trained there is no model to score
     result = run(study, settings, data=tmp_path / "data", out=tmp_path / "out")
     assert result.config["held-out"] == 0.2
@@ -84,7 +84,7 @@ def test_a_run_on_own_data_tells_held_out_scores_beside_alone(study, privacy, tm
     key = {"mean log": "likelihood", "mean los": "loss", "share of": "accuracy"}
     name = key[scores["measures"][0][:8]]
     mean = scores["mean"][THIS][0]
-    assert result.headline[f"held-out-{name}"] == pytest.approx(mean) or privacy == "sound"
+    assert result.headline[f"held-out-{name}"] == pytest.approx(mean) or privacy == "dp"
     assert f"alone-held-out-{name}" in result.headline
     with (tmp_path / "out" / "metrics.csv").open() as file:
         assert float(list(csv.DictReader(file))[-1][f"alone-held-out-{name}"]) == pytest.approx(
@@ -94,7 +94,7 @@ def test_a_run_on_own_data_tells_held_out_scores_beside_alone(study, privacy, tm
     assert RunResult.load(tmp_path / "out").scores == scores
     page = (tmp_path / "out" / "report.html").read_text()
     assert "How good it is on data it has not seen" in page
-    assert any("as this is a simulation" in note for note in result.notes) is (privacy == "sound")
+    assert any("as this is a simulation" in note for note in result.notes) is (privacy == "dp")
 
 
 @pytest.mark.parametrize("study", STUDIES)
@@ -127,7 +127,7 @@ def test_under_privacy_devices_keep_their_scores(tmp_path):
         }
         for k, path in enumerate(sorted((tmp_path / "data").iterdir()))
     ]
-    settings = {"held-out": 0.2, "clients": 4, "privacy": "sound"}
+    settings = {"held-out": 0.2, "clients": 4, "privacy": "dp"}
     config = make_run_config("consensus-graph", settings) | {"out": str(tmp_path / "out")}
     run_local(apps.server_app, apps.client_app, nodes, config)
     result = RunResult.load(tmp_path / "out")
@@ -145,7 +145,7 @@ def test_nothing_is_held_out_of_synthetic_data_unless_asked():
 
 def test_where_nothing_is_trained_nothing_is_held_out(tmp_path):
     own_data("gromov-wasserstein", tmp_path / "data")
-    settings = {**STUDIES["gromov-wasserstein"][1], "privacy": "sound"}
+    settings = {**STUDIES["gromov-wasserstein"][1], "privacy": "dp"}
     result = run("gromov-wasserstein", settings, data=tmp_path / "data")
     assert result.config["held-out"] == 0.0
     assert result.scores == {}

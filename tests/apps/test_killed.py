@@ -23,7 +23,7 @@ STUDIES = [
     ("server-graph", {**_SERVERS, "method": "none"}),
     ("server-graph", {**_SERVERS, "method": "masked"}),
     ("server-graph", {**_SERVERS, "method": "hybrid", "clip": 1.0}),
-    ("server-graph", {**_SERVERS, "privacy": "sound", "epsilon": 5.0, "held-out": 0.3}),
+    ("server-graph", {**_SERVERS, "privacy": "dp", "epsilon": 5.0, "held-out": 0.3}),
     (
         "cluster-admm",
         {"servers": 3, "topology": "ring", "clients": 9, "features": 5, "clusters": "2"}
@@ -65,7 +65,7 @@ def assert_same_folder(one: Path, other: Path, settings) -> None:
     assert set(mine.arrays) == set(theirs.arrays)
     for name, array in mine.arrays.items():
         assert array.tobytes() == theirs.arrays[name].tobytes(), name
-    secure = settings.get("method") in ("masked", "hybrid") or settings.get("privacy") == "sound"
+    secure = settings.get("method") in ("masked", "hybrid") or settings.get("privacy") == "dp"
     again = SENT if secure else ()
     tables = [_cells(path / "metrics.csv", (*VOLATILE, *again)) for path in (one, other)]
     assert tables[0] == tables[1]

@@ -73,7 +73,7 @@ def test_an_installed_package_is_listed_run_and_reported(package, tmp_path):
     assert "trial-pool a linear model" in listed
     assert "(package trial-pool)" in listed
     out = tmp_path / "out"
-    run = ("run", NAME, "--set", "privacy=sound", "--set", "clients=3", "--out", str(out))
+    run = ("run", NAME, "--set", "privacy=dp", "--set", "clients=3", "--out", str(out))
     assert "completed" in trellis_command([tmp_path], *run)
     assert "What was learned" in (out / "report.html").read_text()
     assert "completed" in trellis_command([tmp_path], "run", "--resume", str(out))

@@ -28,7 +28,7 @@ def test_a_private_run_without_a_release_is_not_completed(tmp_path):
 
     register(app, without_noise, study.score_terms)
     app.query("enrol")(enrolled)
-    config = make_run_config(STUDY, {"privacy": "sound", "clients": 3, "nodes": 6})
+    config = make_run_config(STUDY, {"privacy": "dp", "clients": 3, "nodes": 6})
     nodes = [{"partition-id": i, "num-partitions": 3, "simulation": True} for i in range(3)]
     with pytest.raises(StudyError, match="no client entered a release"):
         run_local(apps.server_app, app, nodes, config | {"out": str(tmp_path)})
@@ -39,12 +39,12 @@ def enrolled(message, context):
 
 
 def test_a_method_that_releases_nothing_is_completed():
-    result = apps.run(STUDY, {"method": "igl", "privacy": "sound", "clients": 3, "nodes": 6})
+    result = apps.run(STUDY, {"method": "igl", "privacy": "dp", "clients": 3, "nodes": 6})
     assert result.status == "completed"
 
 
 def test_settings_of_another_study_are_refused():
-    config = {"study": "my-variant", "my-variant.privacy": "sound"}
+    config = {"study": "my-variant", "my-variant.privacy": "dp"}
     with pytest.raises(ConfigError, match=r"study='my-variant'.*would run with defaults"):
         ConsensusGraphConfig.from_run_config(config)
 

@@ -2,7 +2,7 @@
 
 Each statistic that a device noises, before noise: replacing one record moves it by no more than the
 sensitivity that is counted, and it is finite. `tests/apps/consensus_graph/test_problem.py` has the
-same for consensus-graph, `test_sound_graphs.py` for graphs.
+same for consensus-graph, `test_private_graphs.py` for graphs.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ from trellis.strategies.core.secure import SecureSum
 from .same_device import with_secret
 from .server_studies import device
 from .test_private_consensus import asked_for, summands_of
-from .test_sound_studies import ask, observable
-from .test_sound_studies import device as table_device
+from .test_private_studies import ask, observable
+from .test_private_studies import device as table_device
 
 D = 3
 PLAIN = {"offset": np.zeros(D), "scale": np.ones(D), "target": np.array([0.0, 1.0])}
@@ -65,7 +65,7 @@ ODD = {
 
 def _graph_terms(node: dict[str, Any], settings: dict[str, Any], kind: str = "train") -> Any:
     """Return what a device adds to a sum of consensus-graph: of statistics, or of scores."""
-    config = make_run_config("consensus-graph", {"privacy": "sound", "clients": 3, **settings})
+    config = make_run_config("consensus-graph", {"privacy": "dp", "clients": 3, **settings})
     content = RecordDict({"config": ConfigRecord({"server-round": 1})})
     public = {"consensus": np.full(6, 0.3), "noise": np.array([0.1])}
     content["arrays"] = wire.record(public)
@@ -106,7 +106,7 @@ def test_scales_that_move_only_some_records_do_not_tell_whether_these_are_there(
 def test_scales_beyond_floats_make_no_record_refuse(offset, scale, tmp_path):
     scales = ",".join(f"v{k}:{offset}:{scale}" for k in range(1, 5))
     chosen = {"held-out": 0.3, "standardise": "public", "scales": scales}
-    config = make_run_config("consensus-graph", {"privacy": "sound", "clients": 3, **chosen})
+    config = make_run_config("consensus-graph", {"privacy": "dp", "clients": 3, **chosen})
     X = np.random.default_rng(1).standard_normal((12, 4))
     seen, terms = [], []
     for name, last in (("a", X[0].copy()), ("b", [1.7e308, -1.7e308, 0.0, 1e-320])):
@@ -179,7 +179,7 @@ def test_scales_that_make_a_guessed_record_constant_do_not_carry_it_past_the_cli
     seed, clip, tmp_path
 ):
     """Its squared differences are 0, but rounding leaves something of its mean, of any size."""
-    settings = {"privacy": "sound", "epsilon": 1.0, "clients": 3, "clip": clip}
+    settings = {"privacy": "dp", "epsilon": 1.0, "clients": 3, "clip": clip}
     settings |= {"standardise": "public", "scales": scales_onto_a_constant(RECORD, seed)}
     found = []
     for number, values in enumerate(neighbours()):
@@ -202,7 +202,7 @@ def _records(first: Any = None) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_no_scale_is_refused_whatever_the_records_are(what, tmp_path):
-    settings = {"privacy": "sound", "clients": 3, "clusters": "1"}
+    settings = {"privacy": "dp", "clients": 3, "clusters": "1"}
     config = config_class("cluster-admm").from_settings(settings)
     run_config = {"study": "cluster-admm", "seed": 1, "out": "", **config.run_config()}
     sent = {**PLAIN, **BAD[what], "models": np.zeros((1, D + 1))}
@@ -272,7 +272,7 @@ def test_one_record_moves_a_sum_by_no_more_than_is_counted_whatever_the_scales(
     rng = np.random.default_rng(place)
     for trial, loss in enumerate(LOSSES[study] * 3):
         settings = {
-            "privacy": "sound", "clients": 4, "loss": loss, "held-out": 0.4,
+            "privacy": "dp", "clients": 4, "loss": loss, "held-out": 0.4,
             "standardise": "shared", **SUMS[study],
         }  # fmt: skip
         config = config_class(study).from_settings(settings)
@@ -354,7 +354,7 @@ def test_sums_of_features_over_other_clients_do_not_tell_one_client_s(tmp_path):
 def test_all_that_can_be_asked_for_again_and_again_spends_epsilon_at_most(
     study, held_out, epsilon, tmp_path
 ):
-    settings = {"privacy": "sound", "epsilon": epsilon, "held-out": held_out}
+    settings = {"privacy": "dp", "epsilon": epsilon, "held-out": held_out}
     settings |= {"rounds": 2} if study == "server-graph" else {}
     w = np.zeros(D + 1)
     shapes = {

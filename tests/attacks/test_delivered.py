@@ -139,7 +139,7 @@ def test_a_result_before_anything_was_learned_tells_nothing(node):
         assert dict(record) == dict(first.content[0][key])
 
 
-PRIVATE = {"clients": 3, "held-out": 0.3, "privacy": "sound"}
+PRIVATE = {"clients": 3, "held-out": 0.3, "privacy": "dp"}
 PUBLIC = {**GOOD, "noise": np.array([0.1])}
 
 
@@ -158,10 +158,10 @@ def test_scores_stay_on_the_device_and_places_are_not_the_server_s_to_choose(nod
     assert first.about["scores"]["count"] == 9
 
 
-@pytest.mark.parametrize(("privacy", "tells"), [("none", True), ("sound", False), ("paper", False)])
+@pytest.mark.parametrize(("privacy", "tells"), [("none", True), ("dp", False), ("paper", False)])
 def test_scores_are_told_without_privacy_only(node, privacy, tells):
     settings = {**PRIVATE, "privacy": privacy}
-    if privacy != "sound":
+    if privacy != "dp":
         settings |= {"local-steps": 3}
     config = make_run_config("consensus-graph", settings)
     with LocalGrid(apps.client_app, [node], config) as grid:

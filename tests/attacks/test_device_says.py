@@ -23,7 +23,7 @@ from trellis.privacy.device import log
 from trellis.sim.grid import LocalGrid
 from trellis.strategies.core import wire
 
-from .test_sound_studies import BY_CONFIG
+from .test_private_studies import BY_CONFIG
 
 SAYS = "<class 'trellis.privacy.device.codes.DeviceError'>:"
 SAYS += "<'device error {}; its owner finds the details "
@@ -31,7 +31,7 @@ SAYS += "in the device's log'>"
 
 
 # A run whose epsilon is more than a device with a small budget has.
-LARGE = ("joint-precision", {"privacy": "sound", "epsilon": 50.0})
+LARGE = ("joint-precision", {"privacy": "dp", "epsilon": 50.0})
 
 
 def run_config(study, settings, seed=1):
@@ -104,7 +104,7 @@ def test_a_target_that_does_not_fit_the_loss_is_not_told(device, tmp_path):
     rng = np.random.default_rng(1)
     y = 61.7312 + rng.standard_normal(200)
     node = {**device(X=rng.standard_normal((200, 4)), y=y), "server": 0, "cluster": 0}
-    settings = {"privacy": "sound", "loss": "logistic", "clients": 3, "clusters": "1"}
+    settings = {"privacy": "dp", "loss": "logistic", "clients": 3, "clusters": "1"}
     told = heard(send(node, run_config("cluster-admm", settings)))
     assert str(y[0])[:4] not in told
     assert "61." not in told
@@ -114,7 +114,7 @@ def test_a_target_that_does_not_fit_the_loss_is_not_told(device, tmp_path):
 def test_a_text_among_the_numbers_stays_at_home(study, device, tmp_path):
     text = "pulse,name,bp\n70,Maria Rossi HIV+,120\n71,Ben,118\n"
     node = device("p.csv", text)
-    assert "Maria" not in heard(send(node, run_config(study, {"privacy": "sound"})))
+    assert "Maria" not in heard(send(node, run_config(study, {"privacy": "dp"})))
     node |= {"state-path": str(tmp_path / "other")}
     del node["max-epsilon"]
     reply = send(node, run_config(study, {"privacy": "none"}))
@@ -134,7 +134,7 @@ def test_a_text_among_the_numbers_stays_at_home(study, device, tmp_path):
 @pytest.mark.parametrize("study", ["consensus-graph", "joint-precision", "cluster-admm"])
 def test_failures_of_two_kinds_sound_the_same(study, device):
     """A file that cannot be read, one that is not there: one code, the same words."""
-    settings = run_config(study, {"privacy": "sound"})
+    settings = run_config(study, {"privacy": "dp"})
     replies = [
         send(device("broken.npz", "no archive"), settings),
         send({**device(X=np.eye(4)), "data-path": "/nowhere/at/all.npz"}, settings),
@@ -155,7 +155,7 @@ def test_an_exception_carries_no_other_one(device):
                 raise
 
     node = device("broken.npz", "no archive")
-    with LocalGrid(Caught(), [node], run_config("consensus-graph", {"privacy": "sound"})) as grid:
+    with LocalGrid(Caught(), [node], run_config("consensus-graph", {"privacy": "dp"})) as grid:
         messages = [Message(RecordDict(), n, "query.enrol") for n in grid.get_node_ids()]
         list(grid.send_and_receive(messages))
     (error,) = caught
@@ -165,20 +165,20 @@ def test_an_exception_carries_no_other_one(device):
 
 def test_a_device_without_a_usable_node_config_says_no_more(caplog):
     for node in ({}, {"data-path": "relative.csv"}, {"data-path": 3, "max-epsilon": "much"}):
-        reply = send(node, run_config("consensus-graph", {"privacy": "sound"}))
+        reply = send(node, run_config("consensus-graph", {"privacy": "dp"}))
         assert reply.error.reason == SAYS.format("E1")
     assert "relative.csv" in caplog.text  # at the device
 
 
 def test_wrong_settings_are_a_code_too(device):
     node = device(X=np.eye(4))
-    config = run_config("consensus-graph", {"privacy": "sound"})
+    config = run_config("consensus-graph", {"privacy": "dp"})
     for wrong in ({"consensus-graph.clip": -1.0}, {"study": "os"}, {"consensus-graph.x": "y"}):
         assert send(node, {**config, **wrong}).error.reason == SAYS.format("E1")
 
 
 def test_keys_that_do_not_fit_are_the_protocol_s_code(device):
-    config = run_config("consensus-graph", {"privacy": "sound", "method": "fedavg"})
+    config = run_config("consensus-graph", {"privacy": "dp", "method": "fedavg"})
     reply = send(device(X=np.eye(4)), config, "query.secagg_keys")
     assert reply.error.reason == SAYS.format("E5")
 
@@ -191,7 +191,7 @@ def test_an_interrupt_is_no_error_of_the_device(device, monkeypatch):
 
     monkeypatch.setattr(dispatch, "_answer", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        send(device(X=np.eye(4)), run_config("consensus-graph", {"privacy": "sound"}))
+        send(device(X=np.eye(4)), run_config("consensus-graph", {"privacy": "dp"}))
 
 
 def test_in_a_simulation_texts_stay_visible(tmp_path):
@@ -211,12 +211,12 @@ def test_a_refusal_is_a_constant_and_comes_before_the_data_is_read(device, tmp_p
         reply = send(node, run_config(study, {"privacy": "none"}))
         refused = reply.content["client"]["refused"]
         assert refused.startswith("refused by the owner's policy (E4)")
-        assert "sound" not in refused
+        assert "dp" not in refused
         train = send(node, run_config(study, {"privacy": "none"}), "train", {"v": np.zeros(4)})
         assert train.error.reason == SAYS.format("E4")  # enrolment left out
     texts = [line["reason"] for line in log.read(tmp_path / "state")]
     assert len(texts) == 8
-    assert all("requires privacy='sound'" in text for text in texts)
+    assert all("requires privacy='dp'" in text for text in texts)
 
 
 @pytest.mark.parametrize("owner", [{"require-privacy": True}, {"max-epsilon": 5.0}])
@@ -278,9 +278,9 @@ def test_no_module_that_a_run_names_is_imported(study, key, owner, device, monke
     for name in ("this.d", "os.system", "antigravity.x", "http.server.HTTPServer", "..x", "a.b.c"):
         settings: dict[str, object] = {"clients": 1}
         if study == "server-graph":
-            settings |= {"clients": 3, "servers": 1, "privacy": "sound", "clip": 1.0}
+            settings |= {"clients": 3, "servers": 1, "privacy": "dp", "clip": 1.0}
         else:
-            settings |= {"privacy": "sound", "share-labels": False}
+            settings |= {"privacy": "dp", "share-labels": False}
         for kind in ("query.enrol", "train"):
             # As a server can send it that checks nothing.
             config = {**run_config(study, settings), f"{study}.{key}": name}
@@ -311,7 +311,7 @@ def test_work_without_end_is_refused_on_every_device(key, owner, device):
     node = device(X=np.random.default_rng(0).standard_normal((100, 5)))
     del node["max-epsilon"]
     # What a server sends need not be settings that a run can have.
-    config = run_config("consensus-graph", {"privacy": "sound", "epsilon": 0.5})
+    config = run_config("consensus-graph", {"privacy": "dp", "epsilon": 0.5})
     config |= {f"consensus-graph.{key}": 10**12}
     began = time.monotonic()
     weights = np.full(10, 0.25)
@@ -347,7 +347,7 @@ def test_a_message_that_takes_too_long_is_ended(device, monkeypatch):
 
 def test_a_message_that_is_too_large_is_not_looked_at(device):
     node = {**device(X=np.eye(5)), "most-megabytes": 0.001}
-    config = run_config("consensus-graph", {"privacy": "sound"})
+    config = run_config("consensus-graph", {"privacy": "dp"})
     reply = send(node, config, "train", {"consensus": np.zeros(200)}, server_round=1, pull=1.0)
     assert reply.error.reason == SAYS.format("E4")
 
@@ -393,8 +393,8 @@ def test_the_policy_judges_settings_that_stand_by_themselves(device, monkeypatch
     node = device(X=np.eye(4)) | {"require-privacy": True}
     for config in (
         flat("consensus-graph", {"privacy": "none"}),
-        flat("consensus-graph", {"privacy": "sound"}) | {"consensus-graph.privacy": "none"},
-        flat("consensus-graph", {"privacy": "sound"}) | {"rounds": 10**18},
+        flat("consensus-graph", {"privacy": "dp"}) | {"consensus-graph.privacy": "none"},
+        flat("consensus-graph", {"privacy": "dp"}) | {"rounds": 10**18},
         flat("server-graph", {"privacy": "none"}) | {"clients": 10**18, "servers": 0},
     ):
         assert "refused by the owner's policy" in heard(send(node, config))
@@ -404,11 +404,11 @@ def test_a_number_of_clients_that_is_left_open_is_no_setting_for_a_device(device
     no_data_is_read(monkeypatch)
     node = device(X=np.eye(4)) | {"num-partitions": 7, "partition-id": 0}
     for number in (0, "many"):
-        config = flat("consensus-graph", {"privacy": "sound"}) | {"clients": number, "data": "/etc"}
+        config = flat("consensus-graph", {"privacy": "dp"}) | {"clients": number, "data": "/etc"}
         assert send(node, config).error.reason == SAYS.format("E1")
 
 
 def test_only_a_simulated_node_tells_how_many_there_are(device):
     node = device(X=np.eye(4)) | {"num-partitions": 7, "partition-id": 0}
-    reply = send(node, flat("consensus-graph", {"privacy": "sound"}), "query.supernodes")
+    reply = send(node, flat("consensus-graph", {"privacy": "dp"}), "query.supernodes")
     assert reply.error.reason == SAYS.format("E3")

@@ -21,7 +21,7 @@ from trellis.sim.grid import LocalGrid
 from trellis.strategies.core import wire
 
 from .same_device import with_secret
-from .test_sound_studies import observable
+from .test_private_studies import observable
 
 SILENCE = {"personal": {"came": True}}
 N, D = 30, 4
@@ -52,7 +52,7 @@ OWNERS = {
     "budget": {"max-epsilon": 5.0},
     "run budget": {"run-epsilon": 5.0},
     "required": {"require-privacy": True},
-    "modes": {"privacy": ["sound"]},
+    "modes": {"privacy": ["dp"]},
 }
 
 
@@ -91,18 +91,18 @@ def words(answer: Message) -> dict[str, Any]:
 
 
 # All that a private run can be.
-SOUND = [("consensus-graph", {"method": method}) for method in ("fedgl", "igl", "fedavg")]
-SOUND += [("cluster-admm", {"method": method}) for method in ("moments", "local")]
-SOUND += [("joint-precision", {"method": method}) for method in ("group", "pooled", "glasso")]
-SOUND += [
+DP = [("consensus-graph", {"method": method}) for method in ("fedgl", "igl", "fedavg")]
+DP += [("cluster-admm", {"method": method}) for method in ("moments", "local")]
+DP += [("joint-precision", {"method": method}) for method in ("group", "pooled", "glasso")]
+DP += [
     ("server-graph", {"method": "fedavg"}),
     ("server-graph", {"method": "hybrid", "servers": 1}),
 ]
 
 
-@pytest.mark.parametrize(("study", "chosen"), SOUND, ids=str)
+@pytest.mark.parametrize(("study", "chosen"), DP, ids=str)
 def test_under_sound_no_score_is_told_whatever_model_is_sent(study, chosen, tmp_path):
-    settings = {"privacy": "sound", **chosen}
+    settings = {"privacy": "dp", **chosen}
     for name, record in (("one", None), ("other", ([1e300, np.nan, 0.0, -1.0], -1.0))):
         answers = told(study, device(tmp_path / name, record), 1.0, 1e30, np.nan, -1.0, **settings)
         assert [words(answer) for answer in answers] == [SILENCE] * 4
@@ -126,7 +126,7 @@ def test_an_owner_who_requires_privacy_tells_none_without_it(study, owner, tmp_p
 
 @pytest.mark.parametrize("clear", [True, False])
 def test_masked_runs_without_privacy_tell_scores_by_the_owner_s_leave_only(clear, tmp_path):
-    node = device(tmp_path, **{"clear-updates": clear, "privacy": ["none", "sound"]})
+    node = device(tmp_path, **{"clear-updates": clear, "privacy": ["none", "dp"]})
     settings = {"privacy": "none", "secure-aggregation": "on"}
     (answer,) = told("server-graph", node, 1.0, **settings)
     assert (set(words(answer)) == {"personal"}) is not clear
@@ -141,13 +141,13 @@ def test_means_and_deviations_are_not_told_at_enrolment_to_whom_nothing_goes_in_
     told_by = {}
     for name, owner in {
         "anyone": {},
-        "no clear updates": {"clear-updates": False, "privacy": ["none", "sound"]},
+        "no clear updates": {"clear-updates": False, "privacy": ["none", "dp"]},
         "budget": {"max-epsilon": 5.0},
     }.items():
-        for privacy in ("none", "sound"):
+        for privacy in ("none", "dp"):
             node = device(tmp_path / name, **owner)
             more = {"secure-aggregation": "off"} if study == "server-graph" else {}
-            more = {} if privacy == "sound" else more
+            more = {} if privacy == "dp" else more
             chosen = {"clients": 3, "standardise": "shared", "privacy": privacy, **mine, **more}
             with LocalGrid(apps.client_app, [node], make_run_config(study, chosen)) as grid:
                 (number,) = grid.get_node_ids()
@@ -161,7 +161,7 @@ def test_a_server_that_calls_it_a_simulation_gets_no_score(tmp_path):
     """What makes a simulation is in the node config; what the run config says of it is nothing."""
     node = device(tmp_path)
     mine, arrays, order = STUDIES["server-graph"]
-    config = make_run_config("server-graph", {"privacy": "sound", "held-out": 0.3, **mine})
+    config = make_run_config("server-graph", {"privacy": "dp", "held-out": 0.3, **mine})
     config |= {"simulation": True, "data": str(tmp_path), "partition-id": 0}
     with LocalGrid(apps.client_app, [node], config) as grid:
         (number,) = grid.get_node_ids()
@@ -179,7 +179,7 @@ def test_held_out_records_are_the_same_for_every_seed_and_nested_for_every_share
     found = []
     mine, _, _ = STUDIES["server-graph"]
     for run, (seed, share) in enumerate(((1, 0.3), (2, 0.3), (1, 0.5), (9, 0.1)), start=1):
-        chosen = {"privacy": "sound", "held-out": share, "clients": 3, **mine}
+        chosen = {"privacy": "dp", "held-out": share, "clients": 3, **mine}
         config = make_run_config("server-graph", chosen, seed=seed)
         context = Context(run, 1, node, RecordDict(), config)
         found.append(_memory.client(context).held)

@@ -24,12 +24,12 @@ from trellis.sim.grid import LocalGrid
 EVENT = PrivacyEvent("e1", "x", 0, 1.0, 1e-5, gaussian_sigma(1.0, 1e-5, 1.0), 1.0)
 # Every study in a mode that keeps a ledger.
 STUDIES = [
-    ("consensus-graph", {"privacy": "sound"}),
-    ("consensus-graph", {"privacy": "sound", "method": "fedavg"}),
+    ("consensus-graph", {"privacy": "dp"}),
+    ("consensus-graph", {"privacy": "dp", "method": "fedavg"}),
     ("consensus-graph", {"privacy": "paper", "local-steps": 2}),
-    ("joint-precision", {"privacy": "sound"}),
-    ("server-graph", {"privacy": "sound", "servers": 1}),
-    ("cluster-admm", {"privacy": "sound", "clusters": "1"}),
+    ("joint-precision", {"privacy": "dp"}),
+    ("server-graph", {"privacy": "dp", "servers": 1}),
+    ("cluster-admm", {"privacy": "dp", "clusters": "1"}),
 ]
 
 

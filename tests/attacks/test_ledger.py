@@ -47,7 +47,7 @@ def release(node, settings, folder, *, enrolled=True):
     A server may leave enrolment out, where a device says how it will answer: ``enrolled=False``.
     """
     config = config_class("consensus-graph").from_settings(
-        {"privacy": "sound", "clients": 3, **settings}
+        {"privacy": "dp", "clients": 3, **settings}
     )
     run_config = {"study": "consensus-graph", "seed": 1, "out": "", **config.run_config()}
     nodes = [node]

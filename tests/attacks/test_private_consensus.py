@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from tests.apps.device_logs import reasons
 from tests.attacks.same_device import with_secret
-from tests.attacks.test_sound_studies import CASES, ask, device, observable
+from tests.attacks.test_private_studies import CASES, ask, device, observable
 from trellis import apps
 from trellis.apps.common.runner import make_run_config
 from trellis.apps.consensus_graph import client_app as study
@@ -23,7 +23,7 @@ from trellis.privacy.secagg.client import Summands
 from trellis.sim.grid import LocalGrid
 from trellis.strategies.core import wire
 
-SOUND = {"privacy": "sound", "epsilon": 1.0, "clients": 5, "held-out": 0.2}
+DP = {"privacy": "dp", "epsilon": 1.0, "clients": 5, "held-out": 0.2}
 SENT = {
     "a graph": np.array([1.0, 0.0, 0.5, 0.2, 0.0, 3.0]),
     "an empty one": np.zeros(6),
@@ -56,7 +56,7 @@ def summands_of(node, settings, content, kind="train") -> Summands:
 
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[case[0] for case in CASES])
 def test_no_record_decides_what_a_device_says(case, tmp_path):
-    run_config = make_run_config("consensus-graph", SOUND)
+    run_config = make_run_config("consensus-graph", DP)
     graph = {"consensus": SENT["a graph"], "noise": np.array([0.1])}
     seen = []
     for number, values in enumerate(CASES[case][1:]):
@@ -73,7 +73,7 @@ def test_one_record_moves_the_sum_by_no_more_than_the_noise_is_for(case, clip, t
     found = []
     for number, values in enumerate(CASES[case][1:]):
         node = with_secret(device(tmp_path / str(number), values))
-        arrays = summands_of(node, {**SOUND, "clip": clip}, asked_for()).arrays
+        arrays = summands_of(node, {**DP, "clip": clip}, asked_for()).arrays
         found.append(np.concatenate(list(arrays.values())))
     assert np.all(np.isfinite(found))
     moved = np.linalg.norm(found[0] - found[1])
@@ -98,7 +98,7 @@ def test_no_scale_a_server_picks_makes_one_record_show(extreme, tmp_path):
 
     What it counts is noise in whole numbers, without the gaps of floating point.
     """
-    settings = {**SOUND, "epsilon": 0.5, **extreme}
+    settings = {**DP, "epsilon": 0.5, **extreme}
     seen = []
     for number, odd in enumerate((0.0, 1e300, 1e-82)):
         values = np.random.default_rng(2).standard_normal((20, 4))
@@ -127,7 +127,7 @@ def test_one_record_moves_the_score_by_one_at_most(case, sent, tmp_path):
     for number, values in enumerate(CASES[case][1:]):
         node = with_secret(device(tmp_path / str(number), values))
         asked = asked_for(SENT[sent])
-        found.append(summands_of(node, SOUND, asked, "evaluate").arrays["scores"])
+        found.append(summands_of(node, DP, asked, "evaluate").arrays["scores"])
     assert np.linalg.norm(found[0] - found[1]) <= score.SENSITIVITY
 
 
@@ -136,7 +136,7 @@ def test_what_is_no_consensus_is_refused_whatever_the_data(sent, tmp_path):
     for number, (_, values, _) in enumerate(CASES[:4]):
         node = device(tmp_path / str(number), values)
         with pytest.raises(ValueError, match=r"consensus|noise"):
-            summands_of(node, SOUND, asked_for(SENT[sent]), "evaluate")
+            summands_of(node, DP, asked_for(SENT[sent]), "evaluate")
 
 
 def test_a_score_that_was_not_declared_is_refused(tmp_path):
@@ -144,14 +144,14 @@ def test_a_score_that_was_not_declared_is_refused(tmp_path):
     asked = asked_for(SENT["a graph"])
     for settings in ({"held-out": 0.0}, {"method": "igl", "epsilon": 1.0}, {"privacy": "none"}):
         with pytest.raises(ValueError, match="declares no held-out score"):
-            summands_of(node, {**SOUND, **settings}, asked, "evaluate")
+            summands_of(node, {**DP, **settings}, asked, "evaluate")
 
 
 @pytest.mark.parametrize("kind", ["train", "train.statistic"])
 @pytest.mark.parametrize("settings", [{}, {"method": "fedavg"}, {"method": "igl"}])
 def test_nothing_is_said_in_the_clear(settings, kind, tmp_path):
     node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
-    run_config = make_run_config("consensus-graph", {**SOUND, **settings})
+    run_config = make_run_config("consensus-graph", {**DP, **settings})
     graph = SENT["a graph"]
     config = {"server-round": 1, "pull": 1.0, "statistic": True}
     asked = (kind, {"consensus": graph, "own": graph, "slope": graph}, config)
@@ -164,7 +164,7 @@ def test_nothing_is_said_in_the_clear(settings, kind, tmp_path):
 
 def test_a_second_sum_of_the_same_run_is_refused(tmp_path):
     node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
-    run_config = make_run_config("consensus-graph", SOUND)
+    run_config = make_run_config("consensus-graph", DP)
     context = Context(7, 1, node, RecordDict(), run_config)
     with LocalGrid(apps.client_app, [node], run_config):
         for turn in (1, 2):
@@ -185,6 +185,6 @@ def test_a_second_sum_of_the_same_run_is_refused(tmp_path):
 
 def test_a_run_without_rounds_cannot_be_made_to_release_a_statistic(tmp_path):
     node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
-    settings = {**SOUND, "method": "igl", "held-out": 0.0}
+    settings = {**DP, "method": "igl", "held-out": 0.0}
     with pytest.raises(ValueError, match="asks for no secure sums"):
         summands_of(node, settings, asked_for())

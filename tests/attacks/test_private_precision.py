@@ -11,7 +11,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from tests.attacks.same_device import with_secret
-from tests.attacks.test_sound_studies import CASES, ask, device, observable
+from tests.attacks.test_private_studies import CASES, ask, device, observable
 from trellis import apps
 from trellis.apps.common.runner import make_run_config
 from trellis.apps.joint_precision.private import concordance, score
@@ -21,7 +21,7 @@ from trellis.privacy.secagg.client import Summands
 from trellis.sim.grid import LocalGrid
 from trellis.strategies.core import wire
 
-SOUND = {"privacy": "sound", "epsilon": 1.0, "clients": 5, "held-out": 0.2}
+DP = {"privacy": "dp", "epsilon": 1.0, "clients": 5, "held-out": 0.2}
 EVERY_CASE = pytest.mark.parametrize("case", range(len(CASES)), ids=[case[0] for case in CASES])
 CONSENSUS = np.eye(4) + 0.2
 SENT = {"a matrix": CONSENSUS, "an empty one": np.eye(4), "a huge one": 1e90 * CONSENSUS}
@@ -43,7 +43,7 @@ def terms_of(node, settings, consensus=None) -> Summands:
 @EVERY_CASE
 @pytest.mark.parametrize("method", ["group", "glasso"])
 def test_no_record_decides_what_a_device_says(case, method, tmp_path):
-    settings = {**SOUND, "method": method}
+    settings = {**DP, "method": method}
     if method == "glasso":
         settings.pop("epsilon")
     run_config = make_run_config("joint-precision", settings)
@@ -73,7 +73,7 @@ def test_one_record_moves_the_sum_by_no_more_than_the_noise_is_for(case, tmp_pat
     found = []
     for number, values in enumerate(CASES[case][1:]):
         node = with_secret(device(tmp_path / str(number), values))
-        found.append(np.concatenate(list(terms_of(node, SOUND).arrays.values())))
+        found.append(np.concatenate(list(terms_of(node, DP).arrays.values())))
     assert np.all(np.isfinite(found))
     # A line of csv that is one record may be read as another, or as none.
     assert np.linalg.norm(found[0] - found[1]) <= concordance.sensitivity(4) * (1.0 + 1e-9)
@@ -85,7 +85,7 @@ def test_one_record_moves_the_score_by_one_at_most(case, sent, tmp_path):
     found = []
     for number, values in enumerate(CASES[case][1:]):
         node = with_secret(device(tmp_path / str(number), values))
-        found.append(terms_of(node, SOUND, SENT[sent]).arrays["scores"])
+        found.append(terms_of(node, DP, SENT[sent]).arrays["scores"])
     assert np.linalg.norm(found[0] - found[1]) <= score.SENSITIVITY
 
 
@@ -104,7 +104,7 @@ def test_no_scale_a_server_picks_makes_one_record_show(extreme, tmp_path):
 
     What it counts is noise in whole numbers, without the gaps of floating point.
     """
-    settings = {**SOUND, "epsilon": 0.5, **extreme}
+    settings = {**DP, "epsilon": 0.5, **extreme}
     seen = []
     for number, odd in enumerate((0.0, 1e300, 1e-82)):
         values = np.random.default_rng(2).standard_normal((20, 4))
@@ -131,7 +131,7 @@ def test_no_scale_a_server_picks_makes_one_record_show(extreme, tmp_path):
 )
 def test_a_score_that_was_not_declared_is_refused(settings, tmp_path):
     node = device(tmp_path, np.random.default_rng(0).normal(size=(20, 4)))
-    chosen = {**SOUND, **settings}
+    chosen = {**DP, **settings}
     if "privacy" in settings or "method" in settings:
         chosen.pop("epsilon")
     with pytest.raises(ValueError, match="declares no held-out score"):
@@ -145,8 +145,8 @@ def test_a_failure_while_trust_is_judged_does_not_show(tmp_path, monkeypatch):
         raise ValueError("sample 7 is strange")
 
     node = with_secret(device(tmp_path, np.random.default_rng(0).normal(size=(20, 4))))
-    honest = terms_of(node, SOUND, CONSENSUS)
+    honest = terms_of(node, DP, CONSENSUS)
     monkeypatch.setattr(own, "choose_trust", fails)
-    broken = terms_of(node, SOUND, CONSENSUS)
+    broken = terms_of(node, DP, CONSENSUS)
     assert honest.arrays["scores"][0] == broken.arrays["scores"][0]
     assert broken.arrays["scores"][1] == 0.0

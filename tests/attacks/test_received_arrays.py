@@ -38,31 +38,31 @@ from trellis.strategies.core.enrolment import Client
 from trellis.strategies.core.secure import SecureSum
 
 from .same_device import with_secret
-from .test_sound_graphs import graphs
-from .test_sound_studies import device
+from .test_private_graphs import graphs
+from .test_private_studies import device
 
 # --- every array that a server sends -------------------------------------------------------------
 
 CLIENTS, N, D = 4, 40, 4
-SOUND = {"privacy": "sound", "held-out": 0.3, "epsilon": 8.0}
+DP = {"privacy": "dp", "held-out": 0.3, "epsilon": 8.0}
 PLAIN = {"privacy": "none", "rounds": 3}
 SERVERS = {"servers": 1, "topology": "complete"}
 SHARED = {**SERVERS, "standardise": "shared"}
 SCALES = {"offset", "scale", "target"}
 # By study: settings, and the arrays that devices are sent in such a run.
 RUNS: list[tuple[str, dict[str, Any], set[str]]] = [
-    ("consensus-graph", SOUND, {"consensus", "noise"}),
-    ("consensus-graph", {**SOUND, "method": "fedavg"}, {"consensus", "noise", "weights"}),
+    ("consensus-graph", DP, {"consensus", "noise"}),
+    ("consensus-graph", {**DP, "method": "fedavg"}, {"consensus", "noise", "weights"}),
     ("consensus-graph", {**PLAIN, "local-steps": 3}, {"consensus", "own", "weights"}),
     (
         "consensus-graph",
         {**PLAIN, "method": "fedavg", "secure-aggregation": True, "tolerance": 0.0},
         {"consensus", "slope", "weights"},
     ),
-    ("joint-precision", SOUND, {"consensus", "points"}),
+    ("joint-precision", DP, {"consensus", "points"}),
     (
         "joint-precision",
-        {**SOUND, "method": "pooled"},
+        {**DP, "method": "pooled"},
         {"consensus", "precision", "sparse", "shared"},
     ),
     (
@@ -73,7 +73,7 @@ RUNS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("joint-precision", {**PLAIN, "method": "glasso"}, {"points", "precision", "sparse"}),
     (
         "server-graph",
-        {**SOUND, **SHARED, "rounds": 3, "batch": 10},
+        {**DP, **SHARED, "rounds": 3, "batch": 10},
         {"model", *SCALES},
     ),
     (
@@ -83,7 +83,7 @@ RUNS: list[tuple[str, dict[str, Any], set[str]]] = [
     ),
     (
         "cluster-admm",
-        {**SOUND, "standardise": "shared", "clusters": "1", "loss": "logistic"},
+        {**DP, "standardise": "shared", "clusters": "1", "loss": "logistic"},
         {"models", "pulls", *SCALES},
     ),
     (
@@ -93,7 +93,7 @@ RUNS: list[tuple[str, dict[str, Any], set[str]]] = [
     ),
     (
         "gromov-wasserstein",
-        {**SOUND, "method": "fedavg", "rounds": 2, "classes": 3, "downstream": "none"},
+        {**DP, "method": "fedavg", "rounds": 2, "classes": 3, "downstream": "none"},
         {"weights", "near", "near-owner", "own", "near-distance"},
     ),
     (
@@ -233,7 +233,7 @@ def test_a_client_reads_no_array_past_the_check():
 # --- one sample of joint-precision's score -------------------------------------------------------
 
 P = 8
-SCORED = {"privacy": "sound", "epsilon": 1.0, "clients": 3, "held-out": 0.5}
+SCORED = {"privacy": "dp", "epsilon": 1.0, "clients": 3, "held-out": 0.5}
 
 
 def poison(size: float) -> np.ndarray:
@@ -249,9 +249,9 @@ def held_out_neighbours(folder: Path) -> list[dict[str, Any]]:
     nodes = [with_secret(device(folder / str(k), values)) for k in range(2)]
     context = Context(1, 1, nodes[0], RecordDict(), make_run_config("joint-precision", SCORED))
     number = len(values) - learning_count(len(values), SCORED["held-out"])
-    first, second = np.flatnonzero(
-        held_out_rows(len(values), number, Node.of(context), 1, "sound")
-    )[:2]
+    first, second = np.flatnonzero(held_out_rows(len(values), number, Node.of(context), 1, "dp"))[
+        :2
+    ]
     values[first], values[second] = 3.0, -3.0  # a pair with all signs alike
     device(folder / "0", values)
     values[second, 1] = 9.0
@@ -295,7 +295,7 @@ def test_a_summand_that_is_not_finite_is_an_error_on_the_device_and_no_zero(
 ):
     monkeypatch.setattr(score, "right_signs", lambda *_: value)
     nodes = devices(tmp_path, tables("joint-precision"))
-    config = make_run_config("joint-precision", {"clients": CLIENTS, **SOUND})
+    config = make_run_config("joint-precision", {"clients": CLIENTS, **DP})
     with LocalGrid(apps.client_app, nodes, config) as grid:
         clients = [
             Client(f"ward{k}", k, N, [f"v{j}" for j in range(D)], node_id)

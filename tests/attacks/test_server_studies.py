@@ -20,7 +20,7 @@ from .server_studies import ask, device
 
 Array = NDArray[np.float64]
 
-ONE = {"privacy": "sound", "clients": 3, "clusters": "1"}
+ONE = {"privacy": "dp", "clients": 3, "clusters": "1"}
 
 
 def hospital(rows: int = 5000) -> tuple[Array, Array]:
@@ -72,7 +72,7 @@ def test_no_single_record_decides_whether_a_device_answers(
         chosen = {**ONE, "loss": "logistic" if loss == "logistic" else "ridge"}
         arrays, order = {"models": np.ones((1, 4)), "pulls": np.ones(1)}, {"round": 1}
     else:
-        chosen = {"privacy": "sound", "clients": 3, "method": "fedavg", "clip": 1.0}
+        chosen = {"privacy": "dp", "clients": 3, "method": "fedavg", "clip": 1.0}
         chosen |= {"loss": "logistic" if loss == "logistic" else "least-squares"}
     said = []
     for node in neighbours(tmp_path, X, y, record, target):
@@ -143,8 +143,8 @@ NONE = {"privacy": "none", "clients": 1, "servers": 1}
         {**CLEAR, "method": "iid", "clip": 1.0, "sigma": 1.0},
         {**CLEAR, "method": "hybrid", "clip": 1.0, "sigma": 1.0, "secure-aggregation": "off"},
         {**CLEAR, "method": "hybrid", "clip": 1.0, "sigma": 1.0},
-        {"privacy": "sound", "clients": 3, "servers": 1, "clip": 1e9},
-        {"privacy": "sound", "clients": 3, "servers": 1, "clip": 1e-9},
+        {"privacy": "dp", "clients": 3, "servers": 1, "clip": 1e9},
+        {"privacy": "dp", "clients": 3, "servers": 1, "clip": 1e-9},
         {**NONE, "method": "none"},
         {**NONE, "method": "masked", "sigma": 1.0},
     ],
@@ -161,7 +161,7 @@ def test_required_privacy_lets_no_update_out_in_the_clear(
 
 def test_required_privacy_takes_part_in_noisy_sums_and_not_otherwise(tmp_path: Path) -> None:
     node = device(tmp_path, np.ones((4, 3)), np.ones(4), **{"require-privacy": True})
-    chosen = {"privacy": "sound", "clients": 3, "servers": 1, "clip": 1.0}
+    chosen = {"privacy": "dp", "clients": 3, "servers": 1, "clip": 1.0}
     reply = ask("server-graph", chosen, node, "query.enrol")
     assert "refused" not in reply.content["client"]
     model_ = {"model": np.zeros(3)}

@@ -31,7 +31,7 @@ from .server_studies import device
 STUDY = "server-graph"
 CLIENTS, SAMPLES = 4, 25
 CHOSEN = {
-    "privacy": "sound", "method": "fedavg", "clients": CLIENTS,
+    "privacy": "dp", "method": "fedavg", "clients": CLIENTS,
     "rounds": 2, "batch": 0, "samples": str(SAMPLES),
 }  # fmt: skip
 SILENCE = {"personal": {"came": True}}

@@ -52,8 +52,8 @@ def test_without_clients_least_a_wrong_file_ends_the_run_at_once(four: Site):
 
 
 def test_what_owners_do_not_allow_is_refused_and_the_others_go_on(four: Site):
-    private = 'privacy = ["sound"]\n'
-    other = 'privacy = ["none", "sound"]\nclear-updates = true\nstudies = ["joint-precision"]\n'
+    private = 'privacy = ["dp"]\n'
+    other = 'privacy = ["none", "dp"]\nclear-updates = true\nstudies = ["joint-precision"]\n'
     with four.policy("hospital", private), four.policy("ward", other):
         run = four.submit(STUDY, "refused", rounds=1)
         words = run.end()

@@ -279,7 +279,7 @@ def test_a_fallback_that_does_not_know_the_device_is_told_and_home_is_not_forgot
 
 
 def test_what_a_message_had_spent_stays_spent_and_the_same_release_costs_nothing_more(tmp_path):
-    settings = {"privacy": "sound", "release": "each", "clients": 1, "one_exchange": "off"}
+    settings = {"privacy": "dp", "release": "each", "clients": 1, "one_exchange": "off"}
     settings |= {"tolerance": 0, "epsilon": 1}
     with scene(tmp_path) as here, ExitStack() as stack:
 

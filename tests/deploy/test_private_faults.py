@@ -14,15 +14,15 @@ from .site import Site, Submitted, until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1800)]
 STUDY = "consensus-graph"
-SOUND = {"privacy": "sound", "epsilon": 1}
+DP = {"privacy": "dp", "epsilon": 1}
 REFUSED = "refused by the owner's policy (E4)"
 
 
 @pytest.fixture(scope="module")
 def spent(four: Site) -> Iterator[Submitted]:
     """A private run that has taken all that the hospital ever gives."""
-    with four.policy("hospital", 'max-epsilon = 1.0\ndelta = 1e-5\nprivacy = ["sound"]\n'):
-        run = four.submit(STUDY, "spent", **SOUND)
+    with four.policy("hospital", 'max-epsilon = 1.0\ndelta = 1e-5\nprivacy = ["dp"]\n'):
+        run = four.submit(STUDY, "spent", **DP)
         run.end()
         yield run
 
@@ -61,7 +61,7 @@ def test_a_spent_budget_is_refused_and_the_others_go_on(four: Site, spent: Submi
     assert [four.releases(name) for name in four.federation.names] == [1, 1, 1, 1]
     assert four.said("hospital", spent) == ["enrolled", "release", "result"]
     assert spent.result.ledger["epsilon"] <= 1.0 + 1e-6
-    run = four.submit(STUDY, "after", **SOUND)
+    run = four.submit(STUDY, "after", **DP)
     words = run.end()
     assert f"not enrolled: hospital: {REFUSED}" in words
     assert any(f"A client refused to take part: hospital: {REFUSED}" in n for n in run.result.notes)
@@ -79,7 +79,7 @@ def test_a_state_folder_that_cannot_be_written_is_found_before_a_release(
     lab, ward = (four.device(name) / "state" for name in ("lab", "ward"))
     before = [(folder / "ledger.json").read_bytes() for folder in (lab, ward)]
     with read_only(lab), full(ward, tmp_path / "copy"):
-        run = four.submit(STUDY, "disk", **SOUND)
+        run = four.submit(STUDY, "disk", **DP)
         words = run.end(code=1)
         assert [(folder / "ledger.json").read_bytes() for folder in (lab, ward)] == before
         # A device's log is in that folder too: what does not fit goes to what its SuperNode says.
@@ -96,7 +96,7 @@ def test_a_secure_sum_that_loses_one_of_three_ends_and_names_the_least(
     four: Site, spent: Submitted
 ):
     before, starts = four.releases("ward"), four.starts("ward")
-    run = four.submit(STUDY, "lost", **SOUND)
+    run = four.submit(STUDY, "lost", **DP)
     run.wait_for("the run goes on with 3 of 4 clients")  # all have said who they are
     four.kill(four.node("ward"))
     words = run.end(code=1)

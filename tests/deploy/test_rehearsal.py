@@ -83,7 +83,7 @@ def test_a_run_that_fails_is_told_and_is_no_success(folder, tmp_path):
     place = folder / "devices" / "ward" / "data" / "ward.csv"
     kept = place.rename(place.with_suffix(".kept"))
     try:
-        given = ("--set", "privacy=sound", "--set", "rounds=2", "--set", "timeout=120")
+        given = ("--set", "privacy=dp", "--set", "rounds=2", "--set", "timeout=120")
         words = trellis("deploy", "run", folder, "consensus-graph", "--out", out, *given, code=1)
     finally:
         kept.rename(place)

@@ -43,7 +43,7 @@ def test_every_key_of_a_node_config_is_explained(reference):
         ("fewest-share", "> 0.5 and at most 1", 1.0, 0.5),
         ("fewest-clients", "a whole number >= 3", 3, 2),
         ("most-seconds", "> 0 and at most 604800", 604_800, 604_801),
-        ("privacy", "list some of none, paper, sound", ["sound"], ["strong"]),
+        ("privacy", "list some of none, paper, dp", ["dp"], ["strong"]),
         ("count-noise-of", "one of nobody, signed, anyone", "signed", "all"),
     ],
 )

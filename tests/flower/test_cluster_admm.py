@@ -32,7 +32,7 @@ def test_two_clusters_on_three_servers_in_flowers_simulation_give_the_same_bits(
 
 def test_noisy_sums_in_flowers_simulation_give_the_same_bits(tmp_path):
     settings = {
-        "clients": 4, "clusters": "2", "features": 3, "samples": "20", "privacy": "sound",
+        "clients": 4, "clusters": "2", "features": 3, "samples": "20", "privacy": "dp",
         "held-out": 0.2, "exchanges": 2,
     }  # fmt: skip
     here = run(STUDY, settings, seed=12, out=tmp_path / "local", report=False)

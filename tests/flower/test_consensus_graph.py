@@ -55,7 +55,7 @@ def test_secure_sums_in_flowers_simulation_give_the_same_bits(tmp_path):
 
 @pytest.mark.usefixtures("one_superlink")
 def test_one_noisy_sum_and_graphs_at_home_give_the_same_bits(tmp_path):
-    settings = {"privacy": "sound", "clients": 5, "nodes": 8, "signals": "20", "held-out": 0.2}
+    settings = {"privacy": "dp", "clients": 5, "nodes": 8, "signals": "20", "held-out": 0.2}
     here = run(STUDY, settings, seed=3, out=tmp_path / "local")
     there = run(STUDY, settings, seed=3, out=tmp_path / "flower", engine="flower")
     assert_same_bits(here, there)

@@ -19,7 +19,7 @@ pytestmark = [
 @pytest.mark.parametrize("method", ["untrained", "fedavg"])
 def test_ten_nodes_in_flowers_simulation_give_the_same_bits(method, tmp_path):
     settings = {
-        "clients": 10, "graphs": 40, "rounds": 2, "privacy": "sound", "method": method,
+        "clients": 10, "graphs": 40, "rounds": 2, "privacy": "dp", "method": method,
         "epsilon": 40.0, "estimator": "double", "downstream": "anomaly",
     }  # fmt: skip
     settings |= {"held-out": 0.3} if method == "fedavg" else {}

@@ -35,7 +35,7 @@ def test_flowers_simulation_gives_the_same_bits(tmp_path):
 
 def test_one_noisy_sum_in_flowers_simulation_gives_the_same_bits(tmp_path):
     settings = {
-        "variables": 9, "blocks": 3, "samples": "40", "clients": 4, "privacy": "sound",
+        "variables": 9, "blocks": 3, "samples": "40", "clients": 4, "privacy": "dp",
         "epsilon": 20.0, "path": 3, "lambda1": 0.05, "held-out": 0.25,
     }  # fmt: skip
     here = run(STUDY, settings, seed=5, out=tmp_path / "local", report=False)

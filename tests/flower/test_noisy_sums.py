@@ -55,7 +55,7 @@ def test_devices_learn_together_and_keep_their_own(tmp_path):
                 **keys[i],
             }
         )
-    settings = {"clients": CLIENTS, "privacy": "sound", "epsilon": 1.0}
+    settings = {"clients": CLIENTS, "privacy": "dp", "epsilon": 1.0}
     out = tmp_path / "out"
     run_config = make_run_config("consensus-graph", settings) | {"out": str(out)}
     with Deployment(nodes) as deployment:

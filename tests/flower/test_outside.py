@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 def test_the_bundle_that_it_ships_in_is_run_by_flowers_simulation(tmp_path):
     make_package(NAME, tmp_path / NAME)
     out = tmp_path / "out"
-    config = {"out": str(out), f"{NAME}.clients": 4, f"{NAME}.privacy": "sound"}
+    config = {"out": str(out), f"{NAME}.clients": 4, f"{NAME}.privacy": "dp"}
     simulate(tmp_path / NAME, config, nodes=4).check()
     result = RunResult.load(out)
     assert (result.study, result.engine, result.status) == (NAME, "flower", "completed")

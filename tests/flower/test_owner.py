@@ -43,7 +43,7 @@ def test_every_device_has_its_result_and_a_refusal_leaves_a_line(tmp_path):
             assert line["time"]
     (line,) = log.read(tmp_path / "s-strict")
     assert line["what"] == "refused"
-    assert "requires privacy='sound'" in line["reason"]
+    assert "requires privacy='dp'" in line["reason"]
     (line,) = log.read(tmp_path / "s-typo")
     assert line["what"] == "error"
     assert line["code"] == "E1"

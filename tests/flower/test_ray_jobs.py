@@ -24,7 +24,7 @@ from trellis.strategies.core.jobs import how_many_at_once
 from trellis.strategies.gromov_wasserstein import pairwise as gw_pairwise
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {"rounds": 3, "nodes": 8, "privacy": "sound", "epsilon": 20.0}
+SETTINGS = {"rounds": 3, "nodes": 8, "privacy": "dp", "epsilon": 20.0}
 JOBS = [Job("consensus-graph", SETTINGS, seed, (seed,), ("consensus",)) for seed in (1, 2, 3)]
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 

@@ -44,7 +44,7 @@ def test_masks_of_clients_and_of_servers_leave_no_trace_there_either(tmp_path):
 def test_noise_in_sums_and_models_of_clients_own_are_the_same_there(tmp_path):
     settings = {
         "servers": 3, "topology": "ring", "clients": 12, "samples": "20", "rounds": 2,
-        "privacy": "sound", "held-out": 0.2,
+        "privacy": "dp", "held-out": 0.2,
     }  # fmt: skip
     here = run(STUDY, settings, out=tmp_path / "local", report=False)
     there = run(STUDY, settings, out=tmp_path / "flower", engine="flower", report=False)

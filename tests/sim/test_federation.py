@@ -128,14 +128,14 @@ def test_openssl_agrees(federation):
 def test_policies_protect_unless_they_are_asked_not_to(federation, tmp_path):
     config = whole_config(Device.load(federation.device("north")).node)
     policy = Policy.from_node_config(config)
-    assert policy.modes == ("sound",)
+    assert policy.modes == ("dp",)
     assert (policy.max_epsilon, policy.run_epsilon) == (10.0, 1.0)
     assert not policy.clear_updates
     loose = Federation(tmp_path / "open", ("a",), "127.0.0.1", 8000, False)
     create(loose, open_policy=True)
     read_policy(loose.device("a") / "policy.toml")
     node = Device.load(loose.device("a")).node
-    assert Policy.from_node_config(node).modes == ("none", "paper", "sound")
+    assert Policy.from_node_config(node).modes == ("none", "paper", "dp")
 
 
 def test_flower_is_told_where_the_server_is(federation):

@@ -17,7 +17,7 @@ GRAPH = {"nodes": 12, "signals": "40"}
 PRECISION = {"variables": 18, "blocks": 3, "samples": "80"}
 ONE_SHOT = {**PRECISION, "method": "one-shot"}
 FUSED = {"method": "fused", "penalty": "group"}
-SUM = {"privacy": "sound", "clients": 4}
+SUM = {"privacy": "dp", "clients": 4}
 
 # study, settings, what makes it as it was, messages now, messages as it was
 TABLE = [

@@ -329,7 +329,7 @@ def test_a_client_counts_with_no_more_examples_than_it_enrolled_with():
 
 def test_releases_are_entered_in_the_ledger_of_their_client():
     event = PrivacyEvent(*("one", "a mean", 1), epsilon=0.5, delta=1e-5, sigma=1.0, sensitivity=1.0)
-    ledger = Ledger("sound", 1e-5)
+    ledger = Ledger("dp", 1e-5)
     rounds, _ = run(Halving(), Clients(event=event), ledger=ledger, plan={"rounds": 1})
     for client in rounds.clients:
         (series,) = ledger.series(client.name)

@@ -29,8 +29,8 @@ _COMMON: dict[str, Any] = {"tolerance": 1e-3}
 _SETTINGS: dict[str, dict[str, Any]] = {
     ALONE: {"method": "glasso"},
     TOGETHER: {"method": "fused"},
-    WEAK: {"method": "pooled", "privacy": "sound", "epsilon": 10.0},
-    STRONG: {"method": "pooled", "privacy": "sound", "epsilon": 3.0},
+    WEAK: {"method": "pooled", "privacy": "dp", "epsilon": 10.0},
+    STRONG: {"method": "pooled", "privacy": "dp", "epsilon": 3.0},
     AGAIN: {"method": "fused"},
     AGAIN_ALONE: {"method": "glasso"},
 }

@@ -27,17 +27,17 @@ MODELS = (OPEN, WEAK, STRONG, HELPED)
 GRAPHS = (OPEN, ALIKE, WEAK, STRONG, BARELY)
 _SETTINGS: dict[str, dict[str, Any]] = {
     OPEN: {},
-    WEAK: {"privacy": "sound", "epsilon": 3.0},
-    STRONG: {"privacy": "sound", "epsilon": 1.0},
+    WEAK: {"privacy": "dp", "epsilon": 3.0},
+    STRONG: {"privacy": "dp", "epsilon": 1.0},
     HELPED: {
-        "privacy": "sound",
+        "privacy": "dp",
         "epsilon": 1.0,
         "servers": 1,
         "standardise": "public",
         "scales": f"{{data}}/{SCALES}",
     },
     ALIKE: {"method": "fused"},
-    BARELY: {"privacy": "sound", "epsilon": 1000.0},
+    BARELY: {"privacy": "dp", "epsilon": 1000.0},
 }
 # Of 31 patients a fifth is 6, of whom no correlation of eight measurements can be judged.
 _HELD_OUT = {"held-out": 0.4}

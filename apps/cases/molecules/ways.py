@@ -23,7 +23,7 @@ WORDS = {
 }
 _COMMON: dict[str, Any] = {"task": "graph", "downstream": "knn"}
 # With one draw of the control per run, there are as many as there are splits.
-_PRIVATE: dict[str, Any] = {"privacy": "sound", "classes": 2, "draws": 1}
+_PRIVATE: dict[str, Any] = {"privacy": "dp", "classes": 2, "draws": 1}
 _SETTINGS: dict[str, dict[str, Any]] = {
     MODEL: {"method": "fedavg"},
     PRIVATE_MODEL: {"method": "fedavg", **_PRIVATE, "epsilon": 3.0},

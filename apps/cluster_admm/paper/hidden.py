@@ -76,7 +76,7 @@ def _cell(cell: _Cell) -> dict[float, dict[str, float]]:
     samples, clients, features, seed = cell
     config = ClusterAdmmConfig(
         clients=clients, features=features, samples=samples, similarity=SIMILARITY,
-        privacy="sound",
+        privacy="dp",
     )  # fmt: skip
     truth = synthetic_truth(config, seed)
     made = [synthetic_table(config, seed, k) for k in range(clients)]

@@ -174,7 +174,7 @@ def _without_sums(config: ClusterAdmmConfig, seed: int, truth: Truth, tables: Ta
 
 def _config(clients: int, samples: str, features: int, loss: str) -> ClusterAdmmConfig:
     return ClusterAdmmConfig(
-        clients=clients, samples=samples, features=features, loss=loss, privacy="sound"
+        clients=clients, samples=samples, features=features, loss=loss, privacy="dp"
     )
 
 

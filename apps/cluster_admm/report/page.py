@@ -101,14 +101,14 @@ def _side_by_side(result: RunResult, truth: Array) -> Section:
     try:
         config = ClusterAdmmConfig.from_settings(result.config)
         given = config
-        if config.privacy == "sound":  # beside it, the methods without privacy
+        if config.privacy == "dp":  # beside it, the methods without privacy
             given = config.as_method("pgfl", rounds=_ROUNDS_BESIDE_SUMS)
         given = replace(given, clusters=str(len(truth)))
         if not np.array_equal(synthetic_truth(given, result.seed).models, truth):
             return Section(title, [Paragraph("Left out: the data cannot be made again from seed.")])
         ran = len(result.metrics)
         # Clients alone need one round.
-        whole = config.privacy == "sound" or method_of(result) == "local"
+        whole = config.privacy == "dp" or method_of(result) == "local"
         asked = given.rounds if whole else min(ran, config.rounds)
         given = replace(given, rounds=max(asked, 1))
         rounds = affordable(given)

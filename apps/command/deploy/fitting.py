@@ -85,7 +85,7 @@ class _Fitter:
         self.chosen.take("clients", len(self.devices), "all devices")
         choose_places(self.chosen, list(self.devices.values()), "every node config")
         if strict := self._strict():
-            self.chosen.take("privacy", "sound", f"{strict[0]} allows nothing else")
+            self.chosen.take("privacy", "dp", f"{strict[0]} allows nothing else")
         if not apart:
             self._choose_for_own_data()
 
@@ -177,7 +177,7 @@ class _Fitter:
         found = []
         for name, node in self.devices.items():
             try:
-                if Policy.from_node_config(node).modes == ("sound",):
+                if Policy.from_node_config(node).modes == ("dp",):
                     found.append(name)
             except ValueError:
                 continue  # told by the check

@@ -23,7 +23,7 @@ from trellis.privacy.mechanisms.noise import device_secret, release_noise
 Rows = NDArray[np.bool_]
 
 
-def held_out_rows(count: int, number: int, node: Node, seed: int, privacy: str = "sound") -> Rows:
+def held_out_rows(count: int, number: int, node: Node, seed: int, privacy: str = "dp") -> Rows:
     """Return which of ``count`` rows (n,) are held out, ``number`` of them.
 
     Raises
@@ -44,7 +44,7 @@ def is_public(node: Node, privacy: str) -> bool:
 
 
 def split(
-    table: Table, number: int, node: Node, seed: int, privacy: str = "sound"
+    table: Table, number: int, node: Node, seed: int, privacy: str = "dp"
 ) -> tuple[Table, NDArray[np.float64]]:
     """Return the records of a table to learn from, and the values (number, d) of those held out."""
     out = held_out_rows(len(table.values), number, node, seed, privacy)

@@ -1,6 +1,6 @@
 """How a client's csv file separates its cells, and which sign its decimals have.
 
-The header decides on the separator, and nothing else does: with ``privacy = "sound"`` no record may
+The header decides on the separator, and nothing else does: with ``privacy = "dp"`` no record may
 decide how a file is read. Where cells are not separated by commas, a comma in a cell is a decimal
 comma, each cell by itself.
 """

@@ -4,7 +4,7 @@
 
 The offsets and scales are the same for all clients and come with every message beside the model: a
 client keeps nothing. They are applied **record by record**. That is what makes it safe under
-``privacy = "sound"`` whatever an active server sends: each record is mapped by itself and bounded
+``privacy = "dp"`` whatever an active server sends: each record is mapped by itself and bounded
 after that, so replacing one moves a sum by no more than it would without. A client's own mean and
 deviation must never be used there: one record replaced would move all of them, and the sensitivity
 that noise is sized for would be wrong.
@@ -130,7 +130,7 @@ class StandardisedConfig(StudyConfig):
     standardise : ``none`` takes features as they are, without an intercept. ``shared`` maps them by
         the mean and the deviation over all clients' records and adds an intercept, to which the
         ridge applies as well: clients tell their sums at enrolment; with secure aggregation only
-        the sum over all is told; with ``privacy = "sound"`` a noisy sum of counts by octave, with a
+        the sum over all is told; with ``privacy = "dp"`` a noisy sum of counts by octave, with a
         tenth of the budget. ``public`` takes ``scales``, which costs nothing. ``auto`` is public
         where ``scales`` is given, else shared where that can be, else none, and says so
     scales : public offsets and scales, as ``age:50:15,weight:70:12``, or a csv file with columns
@@ -158,7 +158,7 @@ class StandardisedConfig(StudyConfig):
 
     def shared_obstacle(self) -> str:
         """Return why clients cannot find their common scale; nothing if they can."""
-        if self.privacy == "paper" or (self.privacy == "sound" and not self.sums):
+        if self.privacy == "paper" or (self.privacy == "dp" and not self.sums):
             return (
                 f"privacy={self.privacy!r} with method={self.method!r} has no counted release for "
                 "it; use standardise='public' and scales, or none"
@@ -176,7 +176,7 @@ class StandardisedConfig(StudyConfig):
             return "public"
         if apart or self.shared_obstacle():
             return "none"
-        if self.privacy == "sound":
+        if self.privacy == "dp":
             return "noisy"
         return "summed" if self.masked else "told"
 

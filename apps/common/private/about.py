@@ -74,7 +74,7 @@ def spent(node: Node, context: Context) -> dict[str, Any]:
 def spent_in_words(account: dict[str, Any], privacy: str) -> list[str]:
     """Return what was spent, a sentence each."""
     words = []
-    if privacy != "sound":
+    if privacy != "dp":
         words.append(
             f"This run had privacy={privacy!r}: what this device sent is not covered by any "
             "epsilon and was not counted."

@@ -1,6 +1,6 @@
 """What a device of consensus-graph is left with, and how it scores on its own held-out signals.
 
-Made on the device (fedgl and igl with ``privacy = "sound"``): its own graph, from its raw signals
+Made on the device (fedgl and igl with ``privacy = "dp"``): its own graph, from its raw signals
 and the consensus. Made by the server: its own graph and the consensus, as they ended. A device
 learns nothing of another client's graph beyond what the consensus tells.
 

@@ -45,7 +45,7 @@ def noisy_name(epsilon: float) -> str:
     return f"FedGL, noise as printed, epsilon {epsilon:g}"
 
 
-def sound_name(how: str, epsilon: float) -> str:
+def dp_name(how: str, epsilon: float) -> str:
     """Return what a line with valid noise is called; how: of one sum, or of each client."""
     return f"FedGL, valid noise in {how}, epsilon {epsilon:g}"
 
@@ -82,7 +82,7 @@ Item = tuple[int, int, tuple[float, ...], tuple[float, ...], int, Constants, Con
 
 def errors_at(item: Item) -> dict[str, float]:
     """Return RE of clients' graphs at one number of signals, by line."""
-    signals, nodes, epsilons, sound, seed, fedgl, alone = item
+    signals, nodes, epsilons, dp, seed, fedgl, alone = item
     config = ConsensusGraphConfig(signals=str(signals), nodes=nodes)
     truth = true_graphs(config, seed)
     z, clipped = (statistics_of(config, seed, clip) for clip in (None, CLIP))
@@ -99,11 +99,11 @@ def errors_at(item: Item) -> dict[str, float]:
         course = guarded_rounds(clipped, fedgl, noise)
         found[noisy_name(epsilon)] = error(course.weights[-1])
     federation = Federation.of(config.clients, signals, seed, nodes=nodes)
-    for epsilon in sound:
+    for epsilon in dp:
         _, graphs = at_home(federation, pooled_statistic(federation, epsilon))
-        found[sound_name("one sum", epsilon)] = error([graphs[i] for i in sorted(graphs)])
+        found[dp_name("one sum", epsilon)] = error([graphs[i] for i in sorted(graphs)])
         _, graphs = by_rounds(federation, epsilon)
-        found[sound_name("each client", epsilon)] = error([graphs[i] for i in sorted(graphs)])
+        found[dp_name("each client", epsilon)] = error([graphs[i] for i in sorted(graphs)])
     return found
 
 
@@ -189,13 +189,13 @@ def constants_for(making: Making, method: str, signals: int) -> Constants:
 
 def figure_6(making: Making) -> list[Finding]:
     """Draw RE over the number of signals, without noise, with it as printed, with valid noise."""
-    sizes, epsilons, sound = making["sizes"], making["epsilons"], making["sound-epsilons"]
+    sizes, epsilons, dp = making["sizes"], making["epsilons"], making["dp-epsilons"]
     items: list[Item] = [
         (
             size,
             making["nodes"],
             tuple(epsilons),
-            tuple(sound),
+            tuple(dp),
             seed,
             constants_for(making, "fedgl", size),
             constants_for(making, "igl", size),
@@ -225,7 +225,7 @@ def figure_6(making: Making) -> list[Finding]:
 
 
 def _judged_noise(making: Making, scores: Scores) -> list[Finding]:
-    sizes, epsilons, sound = making["sizes"], making["epsilons"], making["sound-epsilons"]
+    sizes, epsilons, dp = making["sizes"], making["epsilons"], making["dp-epsilons"]
     seeds = len(making.seeds)
 
     def better(line: str, other: str, size: int) -> tuple[Vector, Vector]:
@@ -245,8 +245,8 @@ def _judged_noise(making: Making, scores: Scores) -> list[Finding]:
         for n in sizes
     }
     valid = {
-        f"in {how}, epsilon {e:g} at {n} signals": better(sound_name(how, e), ALONE, n)
-        for e in sound
+        f"in {how}, epsilon {e:g} at {n} signals": better(dp_name(how, e), ALONE, n)
+        for e in dp
         if e <= 1.0
         for how in ("one sum", "each client")
         for n in sizes

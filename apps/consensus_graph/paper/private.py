@@ -67,7 +67,7 @@ class Federation:
     ) -> Federation:
         """Return the federation of the paper's synthetic data."""
         config = ConsensusGraphConfig(
-            clients=clients, signals=str(signals), privacy="sound", **settings
+            clients=clients, signals=str(signals), privacy="dp", **settings
         )
         tables = [synthetic_table(config, seed, i).values for i in range(clients)]
         return cls(config, seed, synthetic_truth(config, seed), tables, watched)
@@ -242,7 +242,7 @@ def break_even(making: Making) -> list[Finding]:
         rows = scores.rows("clients", sizes, lines, ("mcc",))
         for row in rows:
             config = ConsensusGraphConfig(
-                clients=int(row["clients"]), signals=str(signals), privacy="sound"
+                clients=int(row["clients"]), signals=str(signals), privacy="dp"
             )
             for epsilon in epsilons:
                 told = forecast_of(config, [signals] * config.clients, config.nodes, epsilon)

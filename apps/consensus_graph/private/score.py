@@ -40,7 +40,7 @@ def held_out_count(count: int, share: float) -> int:
 
 
 def split(
-    table: Table, share: float, node: Node, seed: int, privacy: str = "sound"
+    table: Table, share: float, node: Node, seed: int, privacy: str = "dp"
 ) -> tuple[Table, Matrix]:
     """Return the signals to learn from, as a table, and those held out."""
     number = held_out_count(len(table.values), share)

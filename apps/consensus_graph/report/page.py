@@ -50,7 +50,7 @@ def sections(result: RunResult) -> list[Section]:
     graphs = graphs_of(result)
     blocks: list[Block] = [Paragraph(_METHODS.get(graphs.method, f"Method {graphs.method}."))]
     privacy = result.ledger.get("mode") or result.config.get("privacy")
-    if privacy in ("sound", "paper"):
+    if privacy in ("dp", "paper"):
         blocks.append(Notice(privacy_notice(result, str(privacy), graphs.signals, graphs.d)))
     blocks.append(Paragraph(_summary(graphs)))
     if graphs.has_common:

@@ -3,7 +3,7 @@
 The shared model's weights, which everyone has, and for each of the device's own graphs those that
 are nearest by the released distances: their numbers, whose they are, how far. Of other clients'
 graphs a device learns these distances and how many graphs and clients there are, nothing else. With
-``privacy = "sound"`` it makes a model of its own as well (`model.home`).
+``privacy = "dp"`` it makes a model of its own as well (`model.home`).
 """
 
 from __future__ import annotations

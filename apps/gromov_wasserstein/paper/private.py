@@ -1,4 +1,4 @@
-"""What is left under sound privacy: nothing trained, or trained with noise in the sums.
+"""What is left under differential privacy: nothing trained, or trained with noise in the sums.
 
 ``private``: accuracy of an SVM on GW between encoded embeddings, graphs of MUTAG, beside controls.
 
@@ -73,7 +73,7 @@ class Case:
 
 
 def private(making: Making) -> list[Finding]:
-    """Write the table of accuracies under sound privacy, with the controls, and its curves."""
+    """Write the table of accuracies under differential privacy, with the controls, and its curves."""
     epsilons, seeds, graphs = tuple(making["epsilons"]), making["seeds"], making["graphs"]
     data = collection("MUTAG", graphs)
     cases = private_cases(epsilons)

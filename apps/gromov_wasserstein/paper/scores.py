@@ -1,6 +1,6 @@
 """How the paper's experiments are scored: encoder draws, distances and accuracies. No torch.
 
-The encoder is this study's sound one. [JC]'s epsilon can be read as a graph's budget or as a
+The encoder is this study's dp one. [JC]'s epsilon can be read as a graph's budget or as a
 row's; these experiments take it as a **row's**, the reading with the least noise (a graph's would
 be n times less still). So its default 1/|V| is `DEFAULT`: 1 a graph, 1/n a row. Its prose turns
 epsilon round; here small is private.
@@ -76,7 +76,7 @@ class Budget:
 
     def config(self, **changes: Any) -> GromovWassersteinConfig:
         """Return the settings of a release with this budget."""
-        private = {"privacy": "sound", "epsilon": self.epsilon, "budget-per": self.per}
+        private = {"privacy": "dp", "epsilon": self.epsilon, "budget-per": self.per}
         chosen = private if self.epsilon else {"privacy": "none"}
         return GromovWassersteinConfig.from_settings({**chosen, **changes})
 

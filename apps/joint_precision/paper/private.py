@@ -97,7 +97,7 @@ def _private(item: tuple[int, int, int], size: _Size) -> dict[str, float]:
     alone, device, open_ = (federation.own(c) for c in (None, private, free))
     return {
         "alone": federation.area(alone),
-        "each, sound": federation.each(1.0),
+        "each, dp": federation.each(1.0),
         "consensus": federation.common_area(private),
         "device": federation.area(device),
         "consensus, none": federation.common_area(free),

@@ -1,6 +1,6 @@
 """What a device of server-graph is left with, and how it scores on its own held-out samples.
 
-With ``privacy = "sound"`` a model of its own, from its samples and the private model. Otherwise its
+With ``privacy = "dp"`` a model of its own, from its samples and the private model. Otherwise its
 server's model w_p as it ended, which it was sent in every round as well, and the centroid of all
 servers; with ``paper`` the centroid is not sent: in it the noise between servers cancels, and no
 single server knows it. A device learns nothing else of other clients.

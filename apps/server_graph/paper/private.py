@@ -37,7 +37,7 @@ Numbers = dict[str, float]
 
 NEW_SAMPLES = 1000
 BASE: dict[str, Any] = {"servers": 10, "clients": 50, "samples": "100", "features": 2}
-SUM: dict[str, Any] = {"privacy": "sound", "clip": 0.5}
+SUM: dict[str, Any] = {"privacy": "dp", "clip": 0.5}
 # All samples in every round: secret batches of a tenth need the same noise and add their own.
 WHOLE: dict[str, Any] = {**SUM, "batch": 0, "rounds": 200, "step": 0.15}
 FEW: dict[str, Any] = {**SUM, "batch": 0, "rounds": 50, "step": 0.6}

@@ -2,7 +2,7 @@
 
 Reads ``models`` (P, M), ``centroid`` (M,), ``combination`` (P, P), ``homes`` (K,), ``alive`` (P,),
 where it is known ``truth`` (M,), and the rounds' ``msd``, ``msd-servers``, ``epsilon-paper`` and
-``epsilon-sound``. Homes and who is alive are those of the last round. Where servers are apart, the
+``epsilon-corrected``. Homes and who is alive are those of the last round. Where servers are apart, the
 models of some are unknown, their rows nan: what rests on those is left out.
 """
 
@@ -356,7 +356,7 @@ def _privacy(result: RunResult) -> Section:
     blocks: list[Block] = []
     lines = {
         WORDING.label(name): [row[name] for row in rows]
-        for name in ("epsilon-paper", "epsilon-sound")
+        for name in ("epsilon-paper", "epsilon-corrected")
         if rows and all(name in row for row in rows)
     }
     if lines:

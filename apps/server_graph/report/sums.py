@@ -18,7 +18,7 @@ from ..forecast import forecast
 from ..private import Terms
 
 SUMS = (
-    "Clients added noise to what their server learned as a secure sum (privacy sound). Every model "
+    "Clients added noise to what their server learned as a secure sum (privacy dp). Every model "
     "is computed from such sums, so servers sent each other their models as they are."
 )
 

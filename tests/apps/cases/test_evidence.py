@@ -33,7 +33,7 @@ def run(ours, alone, *, seed=1, epsilon=None, counts=(10, 10)):
         ],
         "mean": {**mean, MOST_FREQUENT: [None, 0.6]},
     }
-    ledger = {} if epsilon is None else {"mode": "sound", "clients": [{"epsilon": epsilon}]}
+    ledger = {} if epsilon is None else {"mode": "dp", "clients": [{"epsilon": epsilon}]}
     return RunResult("toy", seed, "local", {"held-out": 0.2}, scores=scores, ledger=ledger)
 
 

@@ -74,7 +74,7 @@ def test_together_and_open_is_better_than_alone(runs):
 def test_private_runs_spend_no_more_than_they_may(runs):
     for name, epsilon in ((WEAK, 3.0), (STRONG, 1.0), (HELPED, 1.0)):
         for run in runs[f"model-{name}"]:
-            assert run.ledger["mode"] == "sound"
+            assert run.ledger["mode"] == "dp"
             assert 0.0 < run.ledger["epsilon"] <= epsilon
     assert runs[f"model-{HELPED}"][0].config["servers"] == 1
 

@@ -24,7 +24,7 @@ def prepare(folder: Path) -> None:
 
 def planned(quick: bool) -> list[Planned]:
     rounds = {"rounds": 5 if quick else 10}
-    private = {"privacy": "sound", "epsilon": 3.0, **rounds}
+    private = {"privacy": "dp", "epsilon": 3.0, **rounds}
     return [
         Planned("open", "server-graph", "together, without privacy", rounds, "outcomes"),
         Planned("private", "server-graph", "together, private", private, "outcomes"),

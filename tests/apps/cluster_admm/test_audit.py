@@ -1,4 +1,4 @@
-"""Sound releases keep their claims under attack; the paper's noise and its total do not."""
+"""Private releases keep their claims under attack; the paper's noise and its total do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trellis.privacy.audit import gaussian_audit
 @pytest.mark.parametrize("epsilon", [4.0, 8.0])
 @pytest.mark.parametrize("loss", ["ridge", "logistic"])
 def test_noisy_sums_keep_their_claim_and_the_attack_comes_close(epsilon, loss):
-    settings = {"privacy": "sound", "clients": 12, "features": 6, "loss": loss}
+    settings = {"privacy": "dp", "clients": 12, "features": 6, "loss": loss}
     moments, counts = audits({**settings, "epsilon": epsilon}, trials=40_000, seed=2)
     for finding, least in ((moments, 0.3), (counts, 0.25)):
         assert finding.claimed < epsilon
@@ -28,7 +28,7 @@ def test_noisy_sums_keep_their_claim_and_the_attack_comes_close(epsilon, loss):
 
 
 def test_the_two_samples_of_a_sum_are_as_far_apart_as_can_be():
-    (moments, counts) = audits({"privacy": "sound", "features": 4}, trials=2_000)
+    (moments, counts) = audits({"privacy": "dp", "features": 4}, trials=2_000)
     assert f"moves the sum by {SENSITIVITY:.3g}" in moments.setting
     assert "moves the sum by 2 " in counts.setting
 
@@ -59,7 +59,7 @@ def test_modes_are_chosen_and_none_claims_nothing():
         audits({"privacy": "none"})
     small = {"clients": 6, "features": 3}
     names = [finding.mechanism for finding in audits(small, trials=2_000)]
-    assert [name.split(",")[0] for name in names] == ["sound"] * 2 + ["paper"] * 2
+    assert [name.split(",")[0] for name in names] == ["dp"] * 2 + ["paper"] * 2
 
 
 def test_the_command_prints_every_finding(capsys):

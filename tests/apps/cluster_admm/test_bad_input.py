@@ -89,7 +89,7 @@ def options(settings):
         ({"sample": -1}, "sample=-1: must be >= 0"),
         ({"sample": 151}, "sample=151: more than clients=150"),
         ({"delta": 0}, "delta=0.0: must be between 0 and 1"),
-        ({"privacy": "some"}, "privacy='some': use one of none, paper, sound"),
+        ({"privacy": "some"}, "privacy='some': use one of none, paper, dp"),
     ],
     ids=str,
 )

@@ -201,7 +201,7 @@ def test_no_losses_are_sent_in_a_run_that_finds_no_clusters(settings):
 @pytest.mark.parametrize("method", ["moments", "local"])
 def test_a_private_run_answers_no_message_in_the_clear(method):
     few = {k: v for k, v in FEW.items() if k not in ("servers", "topology")}
-    config = ClusterAdmmConfig(**few, privacy="sound", method=method)
+    config = ClusterAdmmConfig(**few, privacy="dp", method=method)
     run_config = {"study": "cluster-admm", "seed": 1, "out": "", **config.run_config()}
     with LocalGrid(client_app.app, simulated(6), run_config) as grid:
         with pytest.raises(RuntimeError, match="noisy sums only"):
@@ -214,5 +214,5 @@ def test_a_device_that_requires_privacy_answers_no_message_without(devices):
     devices[2]["require-privacy"] = True
     with grid_of({"clients": 3}, devices) as grid:  # enrolment left out
         train(grid, 0)
-        with pytest.raises(RuntimeError, match="requires privacy='sound'"):
+        with pytest.raises(RuntimeError, match="requires privacy='dp'"):
             train(grid, 2)

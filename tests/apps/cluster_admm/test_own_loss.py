@@ -179,7 +179,7 @@ def test_labels_of_a_class_are_checked_by_it(tmp_path):
     ("settings", "message"),
     [
         ({"loss": "hinge"}, "loss='hinge': use one of ridge, logistic, .*entry point 'hinge'"),
-        ({"privacy": "sound"}, "sums are of the moments of ridge and logistic"),
+        ({"privacy": "dp"}, "sums are of the moments of ridge and logistic"),
     ],
 )
 def test_modes_that_need_bounds_refuse_it(settings, message):

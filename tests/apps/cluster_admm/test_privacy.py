@@ -163,15 +163,15 @@ def test_a_device_that_requires_privacy_takes_no_part_and_the_others_go_on(
     result = start(devices, tmp_path / "out", privacy=privacy)
     assert [client["name"] for client in result.clients] == ["a", "b", "d"]
     assert any("c: refused by the owner's policy (E4)" in note for note in result.notes)
-    reason = f"this device requires privacy='sound', the run asks for privacy={privacy!r}"
+    reason = f"this device requires privacy='dp', the run asks for privacy={privacy!r}"
     assert reasons(tmp_path / "state-c") == [reason]
     assert not (tmp_path / "state-c" / "ledger.json").exists()
     for node in devices:
         node["require-privacy"] = True
     with pytest.raises(StudyError, match=r"0 of 4 clients could be enrolled.*a: refused by"):
         start(devices, tmp_path / "all", privacy=privacy)
-    sound = start(devices, tmp_path / "sound", privacy="sound")
-    assert len(sound.clients) == 4
+    dp = start(devices, tmp_path / "dp", privacy="dp")
+    assert len(dp.clients) == 4
 
 
 def test_what_the_paper_s_mode_releases_is_no_entry_in_a_device_s_account(devices, tmp_path):

@@ -49,7 +49,7 @@ def says(capsys, *arguments, code=0):
 
 
 def test_an_owner_reads_the_policy_the_ledger_and_the_log(node, tmp_path, capsys):
-    good = whole_run(node, tmp_path, privacy="sound", epsilon=0.5)
+    good = whole_run(node, tmp_path, privacy="dp", epsilon=0.5)
     bad = enrol(node, privacy="none")
     state = tmp_path / "state"
     for path in (node["policy"], state):
@@ -64,12 +64,12 @@ def test_an_owner_reads_the_policy_the_ledger_and_the_log(node, tmp_path, capsys
     words = says(capsys, "log", state)
     assert f"enrolled joint-precision run {good} query.enrol" in words
     assert f"refused joint-precision run {bad} query.enrol" in words
-    assert "this device requires privacy='sound'" in words
+    assert "this device requires privacy='dp'" in words
     assert "release" not in says(capsys, "log", state, "--last", 1)
 
 
 def test_errors_are_shown_with_code_and_trace(node, tmp_path, capsys):
-    enrol({**node, "data-path": str(tmp_path / "gone.csv")}, privacy="sound")
+    enrol({**node, "data-path": str(tmp_path / "gone.csv")}, privacy="dp")
     words = says(capsys, "log", tmp_path / "state")
     assert "[E3: the data cannot be used, the computation failed" in words
     assert "gone.csv" in words

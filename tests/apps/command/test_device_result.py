@@ -76,7 +76,7 @@ def test_log_and_ledger_name_the_server_that_the_owner_named(tmp_path, capsys):
     tables = [{"X": rng.normal(size=(30, 4))} for _ in range(3)]
     named = {"server-name": "City clinic", "max-epsilon": 3.0}
     nodes = devices(tmp_path, tables, **named)
-    settings = {"privacy": "sound", "rounds": 2}
+    settings = {"privacy": "dp", "rounds": 2}
     run_on(nodes, "consensus-graph", tmp_path / "out", settings)
     state, run = nodes[0]["state-path"], kept_by(nodes[0]).about["run"]
     words = says(capsys, "log", state)

@@ -31,7 +31,7 @@ def test_what_is_chosen_for_files_of_one_s_own_is_chosen_for_devices(study):
     assert own.items() <= fitted.settings.items()
     assert fitted.chosen["held-out"] == "held-out=0.2 (for data of one's own)"
     # Under privacy a score is part of what is spent: it must be asked for.
-    strict = fit(study, {"privacy": "sound"}, devices(4))
+    strict = fit(study, {"privacy": "dp"}, devices(4))
     assert "held-out" not in strict.settings
     # Servers that are apart do not know the units of each other's data.
     assert fit(study, {}, devices(6), apart=True).settings.keys() <= {
@@ -91,8 +91,8 @@ def test_clusters_that_nobody_says():
 
 def test_devices_that_want_privacy_get_it_or_it_is_said():
     nodes = devices(3, **{"require-privacy": True})
-    assert fit("consensus-graph", {}, nodes).settings["privacy"] == "sound"
-    with pytest.raises(ConfigError, match="d0 would refuse: this device requires privacy='sound'"):
+    assert fit("consensus-graph", {}, nodes).settings["privacy"] == "dp"
+    with pytest.raises(ConfigError, match="d0 would refuse: this device requires privacy='dp'"):
         fit("consensus-graph", {"privacy": "none"}, nodes)
     with pytest.raises(ConfigError, match=r"requireprivacy: unknown.*'require-privacy'"):
         fit("consensus-graph", {}, devices(3, requireprivacy=True))

@@ -90,7 +90,7 @@ def test_the_tests_of_all_studies_know_it_and_pass(copy):
 
 
 def test_it_runs_and_is_listed(copy):
-    told = act(copy, "-m", "trellis", "run", NAME, "--set", "privacy=sound", "--out", "out")
+    told = act(copy, "-m", "trellis", "run", NAME, "--set", "privacy=dp", "--out", "out")
     assert "completed" in told
     assert "What was learned" in (copy / "out" / "report.html").read_text()
     assert f"{NAME}  a linear model" in act(copy, "-m", "trellis", "list")

@@ -79,7 +79,7 @@ def test_settings_and_workers_reach_all_studies(tmp_path, two_studies, asked):
         ("joint-precision", 7, None, 2),
         ("joint-precision", 7, None, 2),
     ]
-    assert {s["privacy"] for _, s, _ in asked} == {"none", "sound"}
+    assert {s["privacy"] for _, s, _ in asked} == {"none", "dp"}
 
 
 def break_study(tmp_path, monkeypatch):
@@ -109,7 +109,7 @@ def test_broken_studies_end_neither_all_runs_nor_their_index(
         assert main(["run", "all", "--out", str(tmp_path / "r")]) == 1
         assert "half a [study]" in " ".join(capsys.readouterr().out.split())
         page = (tmp_path / "r" / "index.html").read_text()
-        for word in ("aaa", "half a [study]", "no_such_package", f"{STUDY}-sound/report.html"):
+        for word in ("aaa", "half a [study]", "no_such_package", f"{STUDY}-dp/report.html"):
             assert word in page
         assert "4 of 8 runs without failure" in page
 
@@ -170,7 +170,7 @@ def test_the_closing_table_is_whole_on_a_narrow_terminal():
     result = RunResult("gromov-wasserstein", 1, "local", {}, status="completed", seconds=1234.5)
     result.metrics, result.bytes_up, result.bytes_down = [{}] * 200, 3_065_184, 123_065_184
     result.headline = {"alone-held-out-likelihood": -1234.5678, "gap": float("nan")}
-    result.ledger = {"mode": "sound", "epsilon": 0.6864, "simulated": True}
+    result.ledger = {"mode": "dp", "epsilon": 0.6864, "simulated": True}
     console = Console(width=80, record=True, file=io.StringIO())
     show(console, [result])
     shown = console.export_text()

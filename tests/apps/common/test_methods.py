@@ -22,16 +22,16 @@ TABLE = Methods(
     "trellis",
     (
         row("joint", "none", "rho", "step"),
-        row("joint", "sound", "rho", "epsilon"),
+        row("joint", "dp", "rho", "epsilon"),
         row("alone", "none", "step"),
-        row("alone", "sound"),
+        row("alone", "dp"),
         row("pooled", "paper", "clip"),
     ),
 )
 
 
 def test_auto_is_the_first_row_of_a_privacy():
-    assert [TABLE.default(privacy) for privacy in ("none", "sound", "paper")] == [
+    assert [TABLE.default(privacy) for privacy in ("none", "dp", "paper")] == [
         *("joint", "joint", "pooled")
     ]
     assert TABLE.names() == ("joint", "alone", "pooled")
@@ -40,7 +40,7 @@ def test_auto_is_the_first_row_of_a_privacy():
 @pytest.mark.parametrize(
     ("pair", "words"),
     [
-        (("joint", "paper"), "this method has privacy=none or sound; 'paper' has method=pooled"),
+        (("joint", "paper"), "this method has privacy=none or dp; 'paper' has method=pooled"),
         (("else", "none"), "method='else': use one of joint, alone, pooled"),
     ],
 )
@@ -52,8 +52,8 @@ def test_a_pair_that_is_not_in_the_table_is_refused_and_names_those_that_are(pai
 @pytest.mark.parametrize(
     ("pair", "key", "words"),
     [
-        (("joint", "none"), "epsilon", "it has with privacy=sound, or leave"),
-        (("alone", "sound"), "rho", "it has with method=joint, or leave"),
+        (("joint", "none"), "epsilon", "it has with privacy=dp, or leave"),
+        (("alone", "dp"), "rho", "it has with method=joint, or leave"),
         (("alone", "none"), "clip", "it has with method=pooled and privacy=paper, or leave"),
         (("alone", "none"), "robust", "no method of this study uses it; leave it at its default"),
     ],

@@ -223,7 +223,7 @@ def test_how_many_are_needed_and_how_long_to_wait_may_differ_on_resume(tmp_path)
         (STUDY, {"clients-least": -1}, "clients-least=-1: must be >= 0"),
         (STUDY, {"clients-least": 6}, "clients-least=6: more than clients=5"),
         (STUDY, {"enrol-timeout": 0}, "enrol-timeout=0.0: must be > 0"),
-        (STUDY, {"clients-least": 2, "privacy": "sound"}, "secure sums must have 3 clients"),
+        (STUDY, {"clients-least": 2, "privacy": "dp"}, "secure sums must have 3 clients"),
         (
             STUDY,
             {"clients-least": 2, "method": "fedavg", "secure-aggregation": True},
@@ -241,7 +241,7 @@ def test_a_least_number_of_clients_that_cannot_be_is_refused(study, settings, me
 
 
 def test_a_least_number_that_can_be_is_taken():
-    assert config_class(STUDY).from_settings({"clients-least": 3, "privacy": "sound"})
+    assert config_class(STUDY).from_settings({"clients-least": 3, "privacy": "dp"})
     assert config_class(STUDY).from_settings({"clients-least": 1})
     assert config_class("server-graph").from_settings(
         {"clients-least": 2, "secure-aggregation": "off", "method": "none"}

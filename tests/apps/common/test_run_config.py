@@ -95,7 +95,7 @@ def test_what_the_user_sets_stays():
 
 
 def test_privacy_loses_no_secure_sums_to_few_clients():
-    config, found = completed("server-graph", 5, privacy="sound", clip=1.0)
+    config, found = completed("server-graph", 5, privacy="dp", clip=1.0)
     assert (config.servers, config.secure_aggregation) == (1, "auto")
     assert config.sums
     assert "secure-aggregation" not in found["chosen"]

@@ -19,7 +19,7 @@ from trellis.strategies.core.enrolment import StudyError
 
 STUDY = "consensus-graph"
 # With a checkpoint, and without any: clients that learn alone at home have no rounds.
-KINDS = [{"rounds": 3, "tolerance": 0.0}, {"privacy": "sound", "method": "igl"}]
+KINDS = [{"rounds": 3, "tolerance": 0.0}, {"privacy": "dp", "method": "igl"}]
 
 
 def tables(folder, seed=0):
@@ -249,7 +249,7 @@ def test_a_run_that_never_began_is_replaced(tmp_path):
     [
         ("cluster-admm", {"clients": 6, "servers": 4, "rounds": 2, "features": 4, "clusters": "1"}),
         ("gromov-wasserstein", {"clients": 2, "graphs": 6, "rounds": 1, "downstream": "anomaly"}),
-        ("joint-precision", {"clients": 3, "variables": 6, "blocks": 2, "privacy": "sound"}),
+        ("joint-precision", {"clients": 3, "variables": 6, "blocks": 2, "privacy": "dp"}),
         ("server-graph", {"clients": 6, "servers": 2, "rounds": 2, "topology": "complete"}),
     ],
 )
@@ -288,8 +288,8 @@ def test_without_its_list_graphs_are_known_by_their_kind(tmp_path):
     [
         ({"method": "igl"}, True),
         ({"method": "fedavg"}, True),
-        ({"privacy": "sound", "clients": 5}, True),
-        ({"privacy": "sound", "method": "igl"}, True),
+        ({"privacy": "dp", "clients": 5}, True),
+        ({"privacy": "dp", "method": "igl"}, True),
         ({"rounds": 1}, False),
         ({"rounds": 2, "tolerance": 0.0}, None),
     ],

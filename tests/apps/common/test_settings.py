@@ -57,7 +57,7 @@ def test_the_paper_s_settings_are_valid(study):
         ({"rounds": 0}, "rounds=0: must be >= 1"),
         ({"sample": 6}, "sample=6: more than clients=5"),
         ({"method": "magic"}, "method='magic': use one of fedgl, igl, fedavg"),
-        ({"privacy": "strong"}, "privacy='strong': use one of none, paper, sound"),
+        ({"privacy": "strong"}, "privacy='strong': use one of none, paper, dp"),
         ({"epsilon": 0}, "epsilon=0.0: must be > 0"),
         ({"delta": 1}, "delta=1.0: must be between 0 and 1"),
         ({"clip": -1}, "clip=-1.0: must be between 1e-100 and 1e+100, or 0"),
@@ -105,8 +105,8 @@ def test_a_bad_setting_is_named_with_what_is_allowed(settings, message):
         ("server-graph", {"robust": "median", "method": "none", "clients": 20}, "asks 2 of its"),
         (
             "server-graph",
-            {"norm-bound": 1, "privacy": "sound", "clip": 1},
-            "norm-bound has no effect with method='hybrid' and privacy='sound'",
+            {"norm-bound": 1, "privacy": "dp", "clip": 1},
+            "norm-bound has no effect with method='hybrid' and privacy='dp'",
         ),
         ("joint-precision", {"robust": "median"}, "meet in a penalty, not in a mean"),
         (
@@ -130,7 +130,7 @@ def test_a_rule_against_bad_clients_that_has_nothing_to_act_on_is_refused(study,
         ("consensus-graph", {"robust": "trimmed", "norm-bound": 2}),
         ("consensus-graph", {"method": "fedavg", "secure-aggregation": True, "norm-bound": 2}),
         ("server-graph", {"norm-bound": 1}),
-        ("cluster-admm", {"privacy": "sound", "norm-bound": 3, "robust": "clip"}),
+        ("cluster-admm", {"privacy": "dp", "norm-bound": 3, "robust": "clip"}),
         ("joint-precision", {"norm-bound": 3, "robust": "clip"}),
     ],
 )

@@ -1,4 +1,4 @@
-"""The sound release keeps its claim under attack; Theorem 3 as printed does not."""
+"""The private release keeps its claim under attack; Theorem 3 as printed does not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_neighbours_are_legal_and_as_far_apart_as_spikes_get():
     [({}, 0.4), ({"clip": 3.0}, 0.1), ({"clients": 12, "nodes": 6}, 0.4)],
 )
 def test_the_noisy_sum_keeps_its_claim_with_colluders_helping(settings, least):
-    given = {"privacy": "sound", "epsilon": 2.0, **settings}
+    given = {"privacy": "dp", "epsilon": 2.0, **settings}
     (finding,) = audits(given, trials=40_000, seed=2)
     assert finding.claimed <= 2.0 + 1e-9
     assert least < finding.result.epsilon_lower <= finding.claimed
@@ -116,7 +116,7 @@ def test_the_command_prints_claim_and_finding(capsys):
     assert main(["audit", STUDY, "--trials", "100000", "--seed", "2", "--set", "nodes=8"]) == 0
     shown = capsys.readouterr().out
     for words in (
-        "sound, one noisy sum of 5 clients",
+        "dp, one noisy sum of 5 clients",
         "consistent with the claim",
         "0.125 (1.25e-06)",
         "the claim is false",

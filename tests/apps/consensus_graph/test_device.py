@@ -45,24 +45,24 @@ def test_a_run_without_privacy_is_refused_by_the_device_that_requires_it(devices
     assert any("b: refused by the owner's policy (E4)" in note for note in result.notes)
     assert "b: refused by the owner's policy (E4)" in caplog.text
     (reason,) = reasons(tmp_path / "s-b")  # for its owner only
-    assert reason == "this device requires privacy='sound', the run asks for privacy='none'"
+    assert reason == "this device requires privacy='dp', the run asks for privacy='none'"
 
 
 def test_where_all_refuse_the_server_is_told_why(devices, tmp_path):
     for node in devices:
         node["max-epsilon"] = 0.5
     with pytest.raises(StudyError, match=r"(?s)0 of 3 clients.*a: refused.*b: refused.*c: refused"):
-        start(devices, tmp_path / "out", privacy="sound", epsilon=1.0)
+        start(devices, tmp_path / "out", privacy="dp", epsilon=1.0)
 
 
 def test_a_budget_that_is_none_is_named(devices, tmp_path):
     devices[2]["max-epsilon"] = "much"
     with pytest.raises(StudyError, match="device error E1"):
-        start(devices, tmp_path / "out", privacy="sound")
+        start(devices, tmp_path / "out", privacy="dp")
     assert "max-epsilon='much': must be a number" in reasons(tmp_path / "s-c")[0]
 
 
 def test_the_server_never_sees_a_fingerprint_of_the_data(devices, tmp_path):
-    result = start(devices, tmp_path / "out", privacy="sound")
+    result = start(devices, tmp_path / "out", privacy="dp")
     names = {e["name"] for entry in result.ledger["clients"] for e in entry["events"]}
     assert names == {"sum-directions and sizes of signals, summed over all clients-1-1"}

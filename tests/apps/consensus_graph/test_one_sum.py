@@ -25,7 +25,7 @@ from trellis.sim.grid import LocalGrid, run_local
 from trellis.strategies.core.enrolment import StudyError
 
 STUDY = "consensus-graph"
-SMALL = {"privacy": "sound", "nodes": 8, "clients": 6, "signals": "30", "epsilon": 3.0}
+SMALL = {"privacy": "dp", "nodes": 8, "clients": 6, "signals": "30", "epsilon": 3.0}
 
 
 def signals(settings, seed=1):
@@ -33,7 +33,7 @@ def signals(settings, seed=1):
     return [synthetic_table(config, seed, i).values for i in range(config.clients)]
 
 
-def test_sound_is_one_noisy_sum_with_graphs_at_home():
+def test_private_is_one_noisy_sum_with_graphs_at_home():
     result = run(STUDY, SMALL)
     assert len(result.metrics) == 1
     assert result.arrays["weights"].shape == (6, 28)
@@ -162,9 +162,9 @@ def test_one_shot_gives_the_graphs_of_the_rounds_to_the_bit():
         ({"rho": 2.0}, "rho has no effect.*privacy=none or paper"),
         ({"method": "igl"}, "epsilon has no effect.*method=fedgl or fedavg"),
         ({"clients": 2}, "needs three"),
-        ({"privacy": "none"}, "epsilon has no effect.*privacy=paper or sound"),
+        ({"privacy": "none"}, "epsilon has no effect.*privacy=paper or dp"),
         ({"privacy": "none", "epsilon": 1.0, "dropout": 0.2}, "dropout has no effect"),
-        ({"method": "one-shot"}, "privacy='sound' with method='one-shot'.*privacy=none"),
+        ({"method": "one-shot"}, "privacy='dp' with method='one-shot'.*privacy=none"),
         ({"method": "jgl"}, "method='jgl': use one of fedgl, igl, fedavg, one-shot"),
         ({"release": "sum"}, "release: unknown setting"),
     ],
@@ -191,7 +191,7 @@ def devices(tmp_path):
 
 def start(nodes, out, **settings) -> RunResult:
     run_config = make_run_config(
-        STUDY, {"clients": len(nodes), "privacy": "sound", **settings}, seed=1
+        STUDY, {"clients": len(nodes), "privacy": "dp", **settings}, seed=1
     )
     run_local(
         apps.server_app, apps.client_app, nodes, run_config | {"out": str(out), "report": True}

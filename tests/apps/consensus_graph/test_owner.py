@@ -40,7 +40,7 @@ WAYS = {
     "fedavg": {"method": "fedavg"},
     "paper": {"privacy": "paper", "local-steps": 2},
     "one-shot": {"method": "one-shot"},
-    "one graph from a noisy sum": {"privacy": "sound", "method": "fedavg"},
+    "one graph from a noisy sum": {"privacy": "dp", "method": "fedavg"},
 }
 
 
@@ -83,7 +83,7 @@ def test_scores_and_predictions_are_gaussian_likelihoods(tmp_path, capsys):
 def test_a_graph_made_at_home_is_scored_and_used_too(tmp_path):
     data = tables()
     nodes = devices(tmp_path, data, **{"count-noise-of": "anyone"})
-    settings = {"privacy": "sound", "held-out": 0.25, "epsilon": 5.0}
+    settings = {"privacy": "dp", "held-out": 0.25, "epsilon": 5.0}
     run_on(nodes, STUDY, tmp_path / "out", settings)
     kept, X = kept_by(nodes[0]), data[0]["X"]
     held = secret_places(nodes[0], 40, 10)

@@ -77,7 +77,7 @@ def test_figure_3_has_fedavg_fall_with_heterogeneity(tmp_path, console):
 
 
 def test_noise_as_printed_gets_worse_with_smaller_epsilon(tmp_path, console):
-    numbers = {**REAL, "seeds": 3, "sizes": [50], "sound-epsilons": [1.0]}
+    numbers = {**REAL, "seeds": 3, "sizes": [50], "dp-epsilons": [1.0]}
     found = verdicts(make(STUDY, "fig6", tmp_path, console, **numbers))
     (row,) = read(tmp_path / "fig6.csv")
     noisy = [row[f"re FedGL, noise as printed, epsilon {e}"] for e in ("0.3", "0.5", "1", "5")]

@@ -86,7 +86,7 @@ def test_without_privacy_the_ledger_claims_nothing():
 
 
 def test_a_device_never_takes_data_or_noise_from_the_server(tmp_path):
-    run_config = {**make_run_config(STUDY, {"privacy": "sound"}), "data": str(tmp_path)}
+    run_config = {**make_run_config(STUDY, {"privacy": "dp"}), "data": str(tmp_path)}
     np.savez(tmp_path / "private.npz", X=np.random.default_rng(0).normal(size=(9, 4)))
     context = Context(1, 2, {"partition-id": 0}, RecordDict(), run_config)
     with pytest.raises(ValueError, match="names no data"):

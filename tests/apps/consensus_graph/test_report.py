@@ -44,7 +44,7 @@ def run(nodes=8, clients=3, method="fedgl", truth=True, density=0.4, **changes) 
 
 def page(result, folder) -> Page:
     found = Page.read(write_report(result, sections(result), folder / "report.html"))
-    found.assert_sound()
+    found.assert_private()
     return found
 
 
@@ -105,7 +105,7 @@ def test_one_graph_for_all_is_said_and_drawn_once(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "text"),
     [
-        ("sound", "one secure sum over all clients"),
+        ("dp", "one secure sum over all clients"),
         ("paper", "This run is not private"),
         ("none", "Nothing was noised"),
     ],

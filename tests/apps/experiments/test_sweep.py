@@ -46,7 +46,7 @@ def test_nothing_to_do_is_done(console):
 
 
 def test_runs_are_the_same_bits_everywhere(console):
-    settings = {"rounds": 3, "nodes": 8, "privacy": "sound", "epsilon": 20.0}
+    settings = {"rounds": 3, "nodes": 8, "privacy": "dp", "epsilon": 20.0}
     jobs = [Job("consensus-graph", settings, seed, (seed,), ("consensus",)) for seed in (1, 2, 3)]
     level = logging.getLogger("trellis").level
     found = []

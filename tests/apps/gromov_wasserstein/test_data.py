@@ -225,7 +225,7 @@ def test_a_device_splits_by_its_secret_and_a_simulation_by_its_seed(tmp_path):
     graphs = synthetic_graphs(40, np.random.default_rng(1))
     others = synthetic_graphs(40, np.random.default_rng(2))
 
-    def test_places(graphs, seed, node, privacy="sound"):
+    def test_places(graphs, seed, node, privacy="dp"):
         return client_split(config(privacy=privacy), graphs, seed, node).test.tolist()
 
     real = replace(device(tmp_path), state_path=tmp_path / "state")

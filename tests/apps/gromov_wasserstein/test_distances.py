@@ -82,7 +82,7 @@ def test_the_loss_of_the_settings_is_pot_s_both_ways():
         ({"gw_loss": "kl", "downstream": "knn,kmeans"}, "kmeans"),
         ({"gw_loss": "cube"}, "square, kl"),
         ({"distance": "jaccard"}, "correlation"),
-        ({"distance": "correlation", "privacy": "sound", "estimator": "double"}, "euclidean"),
+        ({"distance": "correlation", "privacy": "dp", "estimator": "double"}, "euclidean"),
     ],
 )
 def test_what_the_mathematics_does_not_cover_is_refused_by_name(changes, named):
@@ -105,7 +105,7 @@ def test_bounds_hold_for_every_distance_between_rows(distance):
 
 @pytest.mark.parametrize("estimator", ["double", "simplex"])
 def test_the_estimators_of_squared_distances_have_no_bias(estimator):
-    config = settings(privacy="sound", epsilon=60.0, budget_per="node", estimator=estimator, bits=3)
+    config = settings(privacy="dp", epsilon=60.0, budget_per="node", estimator=estimator, bits=3)
     rows, draws = embedding(3), 4000
     rng = np.random.default_rng(1)
     code = code_of(config, 5, 3)
@@ -123,9 +123,9 @@ def test_the_estimators_of_squared_distances_have_no_bias(estimator):
     assert np.all(np.abs(total - cdist(rows, rows) ** 2) <= 4.0 * error + 1e-12)
 
 
-@pytest.mark.parametrize("mode", ["sound", "paper"])
+@pytest.mark.parametrize("mode", ["dp", "paper"])
 def test_rectified_points_have_no_bias(mode):
-    per = {"budget_per": "node"} if mode == "sound" else {}
+    per = {"budget_per": "node"} if mode == "dp" else {}
     config = settings(privacy=mode, epsilon=8.0, estimator="rectified", **per)
     rows, draws, rng = embedding(3), 4000, np.random.default_rng(2)
     found = np.array(
@@ -140,7 +140,7 @@ def test_rectified_points_have_no_bias(mode):
 
 @pytest.mark.parametrize("estimator", ["raw", "rectified", "double", "simplex"])
 def test_costs_of_encoded_rows_are_distances(estimator):
-    config = settings(privacy="sound", epsilon=50.0, budget_per="node", estimator=estimator)
+    config = settings(privacy="dp", epsilon=50.0, budget_per="node", estimator=estimator)
     sent = encode_rows(config, embedding(9), np.random.default_rng(3))
     second = [sent["second"].astype(float)] if "second" in sent else None
     (found,) = costs(config, [sent["codes"].astype(float)], second)
@@ -151,7 +151,7 @@ def test_costs_of_encoded_rows_are_distances(estimator):
 
 
 def test_double_needs_the_second_encoding():
-    config = settings(privacy="sound", epsilon=50.0, estimator="double")
+    config = settings(privacy="dp", epsilon=50.0, estimator="double")
     with pytest.raises(ValueError, match="needs two encodings"):
         costs(config, [np.zeros((2, 3))])
 

@@ -70,7 +70,7 @@ def test_its_page_and_files_say_what_was_solved(needed):
 def test_encoded_graphs_have_their_controls_too():
     settings = {
         "clients": 4, "graphs": 24, "rounds": 1, "downstream": "knn", "draws": 2, "classes": 3,
-        "privacy": "sound", "epsilon": 100.0,
+        "privacy": "dp", "epsilon": 100.0,
     }  # fmt: skip
     whole = run(STUDY, settings, report=False)
     needed = run(STUDY, {**settings, "pairs": "needed"}, report=False)

@@ -31,14 +31,14 @@ def nodes(tmp_path):
     return found
 
 
-@pytest.mark.parametrize("way", ["none", "sound"])
+@pytest.mark.parametrize("way", ["none", "dp"])
 def test_every_device_gets_the_weights_and_its_graphs_neighbours(way, nodes, tmp_path):
     run_on(nodes, STUDY, tmp_path / "out", {**SETTINGS, "privacy": way, "held-out": 0.0})
     with np.load(tmp_path / "out" / "result.npz") as arrays:
         distances, owner, weights = arrays["distances"], arrays["owner"], arrays["weights"]
     for k, node in enumerate(nodes):
         kept = kept_by(node)
-        assert kept.about["made"] == ("here" if way == "sound" else "by the server")
+        assert kept.about["made"] == ("here" if way == "dp" else "by the server")
         np.testing.assert_array_equal(kept.arrays["weights"], weights)
         own = np.flatnonzero(owner == k)
         np.testing.assert_array_equal(kept.arrays["own"], own)

@@ -1,4 +1,4 @@
-"""Sound runs with and without training: budgets, settings, what is scored and what is kept."""
+"""Private runs with and without training: budgets, settings, what is scored and what is kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trellis.strategies.gromov_wasserstein.descent import MOMENTUM, Descent
 
 STUDY = "gromov-wasserstein"
 SMALL = {
-    "clients": 4, "graphs": 40, "rounds": 3, "downstream": "none", "privacy": "sound",
+    "clients": 4, "graphs": 40, "rounds": 3, "downstream": "none", "privacy": "dp",
     "epsilon": 4.0,
 }  # fmt: skip
 TRAINED = {**SMALL, "method": "fedavg", "task": "graph"}
@@ -35,7 +35,7 @@ TRAINED = {**SMALL, "method": "fedavg", "task": "graph"}
 
 def config(**settings):
     named = {name.replace("_", "-"): value for name, value in settings.items()}
-    return GromovWassersteinConfig.from_settings({"privacy": "sound", **named})
+    return GromovWassersteinConfig.from_settings({"privacy": "dp", **named})
 
 
 # Settings
@@ -70,7 +70,7 @@ def test_the_parts_of_epsilon_are_all_of_it(held_out, share):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "fedprox"}, "'sound' has method=untrained or fedavg"),
+        ({"method": "fedprox"}, "'dp' has method=untrained or fedavg"),
         ({"release": "each"}, "release: unknown setting"),
         ({"personal": "server"}, "personal: unknown setting"),
         ({"method": "fedavg", "clients": 2}, "needs three at least"),

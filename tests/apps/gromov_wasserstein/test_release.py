@@ -28,7 +28,7 @@ from trellis.privacy.mechanisms.multibit import log_probability
 
 def settings(**changes) -> GromovWassersteinConfig:
     named = {name.replace("_", "-"): value for name, value in changes.items()}
-    return GromovWassersteinConfig.from_settings({"privacy": "sound", **named})
+    return GromovWassersteinConfig.from_settings({"privacy": "dp", **named})
 
 
 def rows_of(*sizes: int, h: int = 4, seed: int = 0) -> list[np.ndarray]:

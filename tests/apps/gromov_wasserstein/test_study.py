@@ -31,7 +31,7 @@ SMALL = {
 
 def study(settings=None, **options):
     chosen = {**SMALL, **(settings or {})}
-    if chosen.get("privacy") == "sound":
+    if chosen.get("privacy") == "dp":
         del chosen["local-epochs"]  # a round is one step there, or none
     return run(STUDY, chosen, report=False, **options)
 
@@ -84,10 +84,10 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(plain):
         {"metric": "wasserstein"},
         {"metric": "fgw", "distance": "cosine"},
         {"privacy": "paper"},
-        {"privacy": "sound", "epsilon": 60.0, "estimator": "rectified"},
-        {"privacy": "sound", "epsilon": 60.0, "estimator": "simplex", "budget-per": "node"},
-        {"privacy": "sound", "method": "fedavg", "epsilon": 60.0},
-        {"privacy": "sound", "method": "fedavg", "task": "graph", "held-out": 0.3},
+        {"privacy": "dp", "epsilon": 60.0, "estimator": "rectified"},
+        {"privacy": "dp", "epsilon": 60.0, "estimator": "simplex", "budget-per": "node"},
+        {"privacy": "dp", "method": "fedavg", "epsilon": 60.0},
+        {"privacy": "dp", "method": "fedavg", "task": "graph", "held-out": 0.3},
         {"release-every": 1, "privacy": "paper", "epsilon": 5.0},
         {"sample": 2},
         {"downstream": "all"},
@@ -100,7 +100,7 @@ def test_every_variant_runs(settings):
     distances = result.arrays["distances"]
     assert np.all(np.isfinite(distances))
     assert np.any(distances > 0.0)
-    if settings.get("privacy") == "sound":
+    if settings.get("privacy") == "dp":
         assert result.arrays["codes"].dtype == np.int8
 
 
@@ -120,13 +120,13 @@ def test_releases_of_several_rounds_add_up():
     result = study({"release-every": 1, "privacy": "paper", "epsilon": 5.0})
     assert result.ledger["epsilon"] == 5.0  # of both releases together
     assert {e["epsilon"] for c in result.ledger["clients"] for e in c["events"]} == {2.5}
-    once = study({"privacy": "sound", "epsilon": 5.0, "budget-per": "node"})
+    once = study({"privacy": "dp", "epsilon": 5.0, "budget-per": "node"})
     largest = max(once.arrays["sizes"])
     assert once.ledger["epsilon"] == pytest.approx(5.0 * largest)
 
 
 def test_a_large_epsilon_sends_the_embedding_and_a_small_one_coin_flips():
-    settings = {"privacy": "sound", "budget-per": "node", "estimator": "rectified"}
+    settings = {"privacy": "dp", "budget-per": "node", "estimator": "rectified"}
     close = study({**settings, "epsilon": 1e4}).arrays["codes"]
     h = close.shape[1]
     assert (np.abs(close) == 1).all()
@@ -207,7 +207,7 @@ def test_labels_that_are_missing_are_said_to_be(tmp_path):
 
 def test_more_bits_than_a_row_has_are_refused():
     with pytest.raises(ConfigError, match="bits=50: the rows of an embedding have"):
-        study({"privacy": "sound", "bits": 50})
+        study({"privacy": "dp", "bits": 50})
 
 
 def test_without_torch_the_pip_line_is_named():

@@ -1,4 +1,4 @@
-"""The attack on sound noise: as strong as can be, and never above the claim."""
+"""The attack on DP noise: as strong as can be, and never above the claim."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUMMED = {"epsilon": 2.0, "samples": "60", "clients": 10, "variables": 12}
 
 def test_the_noisy_sum_keeps_its_claim_and_the_attack_comes_near():
     (finding,) = study_audit.audits(SUMMED, trials=100_000)
-    assert finding.mechanism == "sound, one noisy sum"
+    assert finding.mechanism == "dp, one noisy sum"
     assert not finding.refuted
     assert 0.6 < finding.result.epsilon_lower <= finding.claimed <= 2.0
 

@@ -68,8 +68,8 @@ def test_a_duplicated_column_is_no_reason_to_refuse_under_privacy(tmp_path, caps
     out = ["--out", str(tmp_path / "out")]
     assert main(["run", "joint-precision", "--data", str(tmp_path), *out]) == 1
     assert "zed.csv: columns 'a' and 'b'" in capsys.readouterr().out
-    sound = ["--set", "privacy=sound"]
-    assert main(["run", "joint-precision", "--data", str(tmp_path), *sound, *out]) == 0
+    dp = ["--set", "privacy=dp"]
+    assert main(["run", "joint-precision", "--data", str(tmp_path), *dp, *out]) == 0
 
 
 def test_a_column_that_is_constant_but_for_held_out_rows_is_named(tmp_path, capsys):
@@ -149,7 +149,7 @@ def test_fewer_files_than_clients(tmp_path, capsys):
         ("samples=many", "samples='many'"),
         ("generator=mine", "use one of danaher, shrunk, paper"),
         ("margins=uniform", "use one of nonparanormal, gaussian"),
-        ("privacy=some", "use one of none, paper, sound"),
+        ("privacy=some", "use one of none, paper, dp"),
         ("epsilon=0", "epsilon=0.0: must be > 0"),
         ("delta=1", "delta=1.0: must be between 0 and 1"),
         ("screening=maybe", "screening='maybe': must be true or false"),
@@ -170,14 +170,14 @@ def test_a_bad_setting(capsys, assignment, message):
         ({"indefinite": "refuse"}, "indefinite has no effect"),
         ({"wire": "float32"}, "wire has no effect"),
         ({"lambda1": 0.0}, r"lambda1=0\.0: devices' own graphs need"),
-        ({"method": "clime"}, "privacy='sound' with method='clime'"),
-        ({"method": "one-shot"}, "privacy='sound' with method='one-shot'"),
+        ({"method": "clime"}, "privacy='dp' with method='clime'"),
+        ({"method": "one-shot"}, "privacy='dp' with method='one-shot'"),
     ],
 )
 def test_what_cannot_be_private_is_refused(settings, message):
     JointPrecisionConfig.from_settings(settings)
     with pytest.raises(ConfigError, match=message):
-        JointPrecisionConfig.from_settings({**settings, "privacy": "sound"})
+        JointPrecisionConfig.from_settings({**settings, "privacy": "dp"})
 
 
 def test_a_path_needs_an_end_above_zero_and_subsamples_a_joint_method():
@@ -190,12 +190,12 @@ def test_a_path_needs_an_end_above_zero_and_subsamples_a_joint_method():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epsilon": 3.0}, r"epsilon has no effect.*it has with privacy=sound"),
+        ({"epsilon": 3.0}, r"epsilon has no effect.*it has with privacy=dp"),
         ({"method": "glasso", "lambda2": 0.1}, r"lambda2 has no effect.*method=group or fused"),
         ({"method": "clime", "rho": 2.0}, "rho has no effect"),
         ({"method": "one-shot", "norm_bound": 1.0}, "norm-bound has no effect"),
         ({"penalty": "fused"}, r"penalty has no effect.*method=pooled or one-shot"),
-        ({"method": "pooled", "privacy": "sound", "penalty": "fused"}, "penalty has no effect"),
+        ({"method": "pooled", "privacy": "dp", "penalty": "fused"}, "penalty has no effect"),
     ],
 )
 def test_a_setting_without_effect_is_refused_by_name(settings, message):

@@ -37,11 +37,11 @@ def start(nodes, out, seed=1, **settings) -> RunResult:
 def test_a_device_refuses_what_its_budget_does_not_hold_by_name(devices, tmp_path):
     devices[1]["max-epsilon"] = 1.5
     with pytest.raises(StudyError, match="2 of 2 clients are there; a secure sum needs 3"):
-        start(devices, tmp_path / "out", privacy="sound", epsilon=2.0)
+        start(devices, tmp_path / "out", privacy="dp", epsilon=2.0)
     notes = RunResult.load(tmp_path / "out").notes
     assert any("b: refused by the owner's policy (E4)" in note for note in notes)
     assert "max-epsilon 1.5" in reasons(tmp_path / "s-b")[0]
-    assert len(start(devices, tmp_path / "2", privacy="sound", epsilon=1.0).clients) == 3
+    assert len(start(devices, tmp_path / "2", privacy="dp", epsilon=1.0).clients) == 3
 
 
 def test_a_device_that_requires_privacy_refuses_a_run_without(devices, tmp_path):
@@ -49,7 +49,7 @@ def test_a_device_that_requires_privacy_refuses_a_run_without(devices, tmp_path)
     result = start(devices, tmp_path / "out")
     assert [client["name"] for client in result.clients] == ["a", "b"]
     assert any("c: refused by the owner's policy (E4)" in note for note in result.notes)
-    assert "this device requires privacy='sound'" in reasons(tmp_path / "s-c")[0]
+    assert "this device requires privacy='dp'" in reasons(tmp_path / "s-c")[0]
 
 
 def test_no_device_sends_its_raw_data(devices, tmp_path):

@@ -31,7 +31,7 @@ WAYS = {
     "group": {},
     "glasso": {"method": "glasso"},
     "one-shot": {"method": "one-shot"},
-    "pooled": {"method": "pooled", "privacy": "sound", "epsilon": 20.0},
+    "pooled": {"method": "pooled", "privacy": "dp", "epsilon": 20.0},
 }
 
 

@@ -81,14 +81,14 @@ def test_pooled_says_that_raw_data_was_sent():
     assert any("raw data" in note for note in result.notes)
 
 
-# --- sound: nothing in the clear -----------------------------------------------------------------
+# --- dp: nothing in the clear -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["group", "fused", "pooled", "glasso"])
 @pytest.mark.parametrize("kind", ["train", "train.screen"])
 def test_nothing_is_sent_in_the_clear_under_privacy_whatever_a_server_asks(method, kind):
     node = {"partition-id": 0, "num-partitions": 3, "simulation": True}
-    run_config = make_run_config(STUDY, {**SMALL, "privacy": "sound", "method": method})
+    run_config = make_run_config(STUDY, {**SMALL, "privacy": "dp", "method": method})
     with pytest.raises(ValueError, match=r"a client.s own|no screening"):
         ask_client(run_config, node, kind, cut=0.0, ratio=1.0)
 

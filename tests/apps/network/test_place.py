@@ -118,7 +118,7 @@ def test_a_server_that_would_wait_for_nobody_is_told_so():
 
 # --- terms ---------------------------------------------------------------------------------------
 
-SOUND = {"privacy": "sound"}
+DP = {"privacy": "dp"}
 OWN_AFFAIR = {"timeout": 5.0, "enrol_timeout": 5.0, "clients_least": 4}
 OTHER = {
     "rounds": 7, "tolerance": 1e-3, "clients": 12, "sample": 2, "epsilon": 2.0, "delta": 1e-6,
@@ -127,7 +127,7 @@ OTHER = {
     "step": 0.2, "batch": 5, "local_steps": 2, "clip": 1.0, "average": 0.4, "sigma": 0.3,
     "ridge": 0.02, "loss": "least-squares", "secure_aggregation": "off", "failures": "1:5",
     "on_server_loss": "rehome", "features": 3, "samples": "50", "spread": 0.4,
-    "privacy": "sound", "standardise": "shared",
+    "privacy": "dp", "standardise": "shared",
     "scales": "h1:0:1,h2:0:1",
 }  # fmt: skip
 
@@ -137,7 +137,7 @@ def changed(key, value):
     beside = {
         "norm_bound": {"secure_aggregation": "off", "robust": "none"},
         "robust": {"secure_aggregation": "off", "norm_bound": 3.0},
-        **{key: dict(SOUND) for key in ("epsilon", "dropout", "colluding", "average")},
+        **{key: dict(DP) for key in ("epsilon", "dropout", "colluding", "average")},
         "clip": {"method": "none"},
         "scales": {"standardise": "auto"},
     }

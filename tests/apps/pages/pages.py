@@ -73,7 +73,7 @@ class Page(HTMLParser):
     def tags(self, name: str) -> list[dict[str, str | None]]:
         return [attributes for tag, attributes in self.elements if tag == name]
 
-    def assert_sound(self) -> None:
+    def assert_private(self) -> None:
         """Nothing runs, nothing is loaded, every id is used once, every reference is met."""
         kinds = {tag for tag, _ in self.elements}
         assert not kinds & {"script", "link", "iframe", "object", "embed", "base", "form"}

@@ -49,7 +49,7 @@ def tables(result) -> dict[str, Table]:
 def test_one_server_s_page_says_what_is_known(study, logical, tmp_path):
     result = cut(logical[study], 1, EVENTS)
     found = page(result, tmp_path)
-    found.assert_sound()
+    found.assert_private()
     assert "What this server saw" in found.headings
     for words in (
         "site-1 of 3 servers",
@@ -108,7 +108,7 @@ def test_a_gathered_run_is_a_page(study, chosen, logical, tmp_path):
     parts = [cut(logical[study], p, EVENTS if p == 1 else None) for p in chosen]
     result = merge([part.save(tmp_path / f"s{k}") for k, part in enumerate(parts)])
     found = page(result, tmp_path)
-    found.assert_sound()
+    found.assert_private()
     assert "What the servers saw of each other" in found.headings
     links = tables(result)["link"]
     expected = {"site-0 from site-1": 0} if 0 in chosen else {}
@@ -145,18 +145,18 @@ def test_one_process_has_no_such_section(study, logical):
     assert not [title for title in titles if "saw" in title]
 
 
-SOUND = {
+DP = {
     "server-graph": {
-        **{"privacy": "sound", "epsilon": 4.0, "clip": 1.0, "method": "hybrid"},
+        **{"privacy": "dp", "epsilon": 4.0, "clip": 1.0, "method": "hybrid"},
         "secure-aggregation": "auto",
     },
-    "cluster-admm": {"privacy": "sound", "epsilon": 4.0},
+    "cluster-admm": {"privacy": "dp", "epsilon": 4.0},
 }
 
 
 @pytest.mark.parametrize("study", SMALL)
 def test_noise_in_sums_is_told_without_the_other_servers_numbers(study, tmp_path):
-    logical = whole(study, **SOUND[study])
+    logical = whole(study, **DP[study])
     result = cut(logical, 1)
     result.ledger = logical.ledger
     if study == "server-graph":
@@ -165,7 +165,7 @@ def test_noise_in_sums_is_told_without_the_other_servers_numbers(study, tmp_path
             for row, told in zip(result.metrics, logical.metrics, strict=True)
         ]
     found = page(result, tmp_path)
-    found.assert_sound()
+    found.assert_private()
     assert "noisy sums" in found.words
     assert "Forecast for" not in found.words  # of all clients, which one server does not know
     assert "Smallest epsilon that is worth it" not in found.words
@@ -175,7 +175,7 @@ def test_epsilon_between_servers_that_are_apart_is_not_called_simulated(tmp_path
     logical = whole("server-graph", method="hybrid", clip=1.0, privacy="paper")
     result = cut(logical, 1)
     result.metrics = [
-        {**row, **{k: told[k] for k in ("epsilon-paper", "epsilon-sound")}}
+        {**row, **{k: told[k] for k in ("epsilon-paper", "epsilon-corrected")}}
         for row, told in zip(result.metrics, logical.metrics, strict=True)
     ]
     words = page(result, tmp_path).words

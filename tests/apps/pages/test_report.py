@@ -71,7 +71,7 @@ def run(**changes) -> RunResult:
 
 
 LEDGER = {
-    "mode": "sound",
+    "mode": "dp",
     "claim": "noised once",
     "neighbouring": "one signal replaced",
     "adversary": "the server",
@@ -104,7 +104,7 @@ def test_the_report_is_complete_and_self_contained(tmp_path):
     result = run(ledger=LEDGER)
     result.save(tmp_path)
     page = Page.read(write_report(result, [section()], tmp_path / "report.html"))
-    page.assert_sound()
+    page.assert_private()
     assert page.headings == [
         "consensus-graph",
         "To know before using this result",
@@ -139,7 +139,7 @@ def test_data_is_text_never_markup(tmp_path):
     path = write_report(result, [section()], tmp_path / "report.html")
     assert "<script" not in path.read_text()
     page = Page.read(path)
-    page.assert_sound()
+    page.assert_private()
     # note, client, ledger, header, status, headline, and paragraph, legend, caption, table
     assert page.words.count(EVIL) >= 10
     assert "50 $ or 60 $" in page.words
@@ -162,8 +162,8 @@ def test_the_same_result_gives_the_same_bytes(tmp_path):
         ({"mode": "none", "claim": "None at all."}, {}, ["Nothing was noised", "None at all."]),
         ({"mode": "paper", "claim": "NOT PRIVATE."}, {}, ["nothing was noised", "NOT PRIVATE."]),
         ({"mode": "paper", "epsilon": 2.0}, {}, ["not a guarantee", "= 2 (the paper's claim)"]),
-        ({}, {"privacy": "sound"}, ["recorded no ledger"]),
-        ({"clients": [{"name": "n", "epsilon": 3.0}]}, {"privacy": "sound"}, ["= 3 (sound)"]),
+        ({}, {"privacy": "dp"}, ["recorded no ledger"]),
+        ({"clients": [{"name": "n", "epsilon": 3.0}]}, {"privacy": "dp"}, ["= 3 (dp)"]),
     ],
 )
 def test_privacy_is_told_plainly(tmp_path, ledger, config, texts):
@@ -199,7 +199,7 @@ def test_where_rounds_have_a_gap_it_decides(tmp_path, gaps, tolerance, text):
     result = run(metrics=rows, config={"tolerance": tolerance})
     path = write_report(result, [], tmp_path / "r.html")
     page = Page.read(path)
-    page.assert_sound()
+    page.assert_private()
     assert text in page.words
     assert "the last change" not in page.words
     figures = " ".join(str(picture["aria-label"]) for picture in page.tags("svg"))
@@ -229,7 +229,7 @@ def test_a_study_has_words_of_its_own(tmp_path, monkeypatch):
 def test_a_run_that_failed_at_once_still_has_a_report(tmp_path):
     result = RunResult("server-graph", 1, "flower", {}, status="failed", notes=["ValueError: no"])
     page = Page.read(write_report(result, [], tmp_path / "report.html"))
-    page.assert_sound()
+    page.assert_private()
     assert "What went wrong" in page.headings
     assert "No round was recorded." in page.words
 
@@ -251,12 +251,12 @@ def test_the_index_links_the_reports_and_shows_what_failed(tmp_path):
     good.save(tmp_path / "consensus graph")
     write_report(good, [], tmp_path / "consensus graph" / "report.html")
     page = Page.read(write_index([good, bad], tmp_path / "index.html"))
-    page.assert_sound()
+    page.assert_private()
     assert [a["href"] for a in page.tags("a")] == ["consensus%20graph/report.html"]
     assert page.headings == ["Studies", "What failed", "joint-precision (seed 7, local)"]
     assert "1 of 2 runs without failure" in page.words
     assert "ValueError: lambda1=-1" in page.words
-    assert "\u03b5 = 1.5 (sound)" in page.words
+    assert "\u03b5 = 1.5 (dp)" in page.words
 
 
 def drawn_lines(figure) -> dict[int, int]:
@@ -322,7 +322,7 @@ def test_equal_figures_and_equal_matrices_share_no_id(tmp_path):
     figure = plots.heat_maps([np.eye(3), np.eye(3), np.ones((2, 2))], ["a", "b", "c"])
     blocks = [FigureBlock("", plots.svg(figure, label)) for label in ("first", "second")]
     path = write_report(run(), [Section("Two", blocks)], tmp_path / "report.html")
-    Page.read(path).assert_sound()
+    Page.read(path).assert_private()
     assert path.read_text().count("<image") == 8  # three matrices and a colour bar, twice
 
 

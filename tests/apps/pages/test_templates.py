@@ -114,7 +114,7 @@ def hostile(text: str, **changes) -> RunResult:
         "arrays": {text: np.ones(2)},
         "metrics": [{"round": t, text: t / 7, "change": 1.0 / t} for t in (1.0, 2.0)],
         "clients": [{"name": text, "count": 3, text: text, "last_failure": text}],
-        "ledger": {"mode": "sound", "epsilon": 1.0, "clients": [client], **terms},
+        "ledger": {"mode": "dp", "epsilon": 1.0, "clients": [client], **terms},
         "headline": {text: 1.0},
         "notes": [text, text],
         "started": text,
@@ -149,7 +149,7 @@ def test_the_index_s_text_is_never_markup(tmp_path):
         kept = [hostile(text, folder=folder), hostile(text), hostile(text, status="failed")]
         pages.append(Page.read(write_index(kept, path)))
     page, quiet = pages
-    page.assert_sound()
+    page.assert_private()
     assert outline(page) == outline(quiet)
     assert told(page, EVIL) == told(quiet, TAME) >= 10
 

@@ -23,10 +23,10 @@ def large(study: str, privacy: str) -> RunResult:
     return MAKERS[study](1000, size, privacy=privacy)
 
 
-@pytest.mark.parametrize("privacy", ["none", "sound"])
+@pytest.mark.parametrize("privacy", ["none", "dp"])
 @pytest.mark.parametrize("study", MAKERS)
 def test_a_thousand_clients_take_no_more_work_than_a_few(tmp_path, study, privacy):
-    if study == "server-graph" and privacy == "sound":
+    if study == "server-graph" and privacy == "dp":
         result = MAKERS[study](1000, 10, privacy=privacy)
     else:
         result = large(study, privacy)
@@ -34,7 +34,7 @@ def test_a_thousand_clients_take_no_more_work_than_a_few(tmp_path, study, privac
     text = path.read_text()
     assert len(text.encode()) < MOST_BYTES
     page = Page(text)
-    page.assert_sound()
+    page.assert_private()
     assert len(page.tags("svg")) <= 20
     assert len(page.tags("path")) < 2_000  # one per width of lines, not one per line
     for table in re.findall(r"<tbody>.*?</tbody>", text, re.DOTALL):

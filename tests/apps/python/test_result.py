@@ -79,7 +79,7 @@ def test_what_all_clients_share_is_in_every_client_s_graph(runs):
 
 
 def test_a_noisy_sum_s_consensus_has_a_name_too():
-    settings = {**SETTINGS["joint-precision"], "privacy": "sound", "epsilon": 50.0}
+    settings = {**SETTINGS["joint-precision"], "privacy": "dp", "epsilon": 50.0}
     result = trellis.run("joint-precision", settings)
     assert result.graphs[:2] == ["consensus", "common"]
     matrix = result.graph("consensus").to_sparse().toarray()

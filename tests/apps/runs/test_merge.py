@@ -170,7 +170,7 @@ def test_entries_of_servers_are_taken_from_the_server_itself(runs, tmp_path):
     parts = cuts(runs["server-graph"])
     for server, part in enumerate(parts):
         part.ledger = {
-            "mode": "sound",
+            "mode": "dp",
             "simulated": server == 1,
             "claim": f"of {server}",
             "clients": [{"name": f"site-{p}", "epsilon": 10 * server + p} for p in range(3)],

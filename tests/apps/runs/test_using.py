@@ -157,7 +157,7 @@ def test_labels_are_not_told_apart_where_no_scales_are_told(tmp_path):
     X = np.random.default_rng(2).normal(size=(80, 2))
     for k in range(4):
         np.savez(tmp_path / f"ward-{k}.npz", X=X[k::4], y=(X[k::4, 0] > 0).astype(int))
-    for more in ({"privacy": "sound", "epsilon": 5.0, "servers": 1}, {"secure-aggregation": "on"}):
+    for more in ({"privacy": "dp", "epsilon": 5.0, "servers": 1}, {"secure-aggregation": "on"}):
         result = run("server-graph", {"rounds": 3, **more}, data=tmp_path)
         assert "classes" not in result.arrays
 

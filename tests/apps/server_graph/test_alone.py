@@ -94,7 +94,7 @@ def test_the_numbers_are_those_of_servers_in_one_process_to_the_last_bit(
     [
         {"method": "masked", "secure_aggregation": "on", "sigma": 0.1},
         {
-            **{"privacy": "sound", "method": "hybrid", "epsilon": 20.0, "clip": 0.5},
+            **{"privacy": "dp", "method": "hybrid", "epsilon": 20.0, "clip": 0.5},
             "secure_aggregation": "auto",
         },
         *(

@@ -1,4 +1,4 @@
-"""Sound noise keeps its claims under attack; Theorem 2 as printed does not."""
+"""DP noise keeps its claims under attack; Theorem 2 as printed does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trellis.apps.server_graph.config import ServerGraphConfig
 from trellis.apps.server_graph.private import Terms
 from trellis.apps.server_graph.spending import corrected_epsilon, paper_epsilon, settled
 
-SUMS = {"privacy": "sound"}
+SUMS = {"privacy": "dp"}
 PAPER = {**study_audit.BETWEEN, "privacy": "paper"}
 
 
@@ -109,5 +109,5 @@ def test_what_claims_nothing_or_cannot_be_attacked_is_said():
 def test_the_command_prints_claims_and_findings(capsys):
     assert main(["audit", "server-graph", "--trials", "20000", "--set", "rounds=2"]) == 0
     shown = capsys.readouterr().out
-    for words in ("sound, one", "paper, Theorem", "the claim is false"):
+    for words in ("dp, one", "paper, Theorem", "the claim is false"):
         assert words in shown

@@ -116,7 +116,7 @@ def test_a_graph_file_that_is_not_there_or_in_parts(tmp_path, capsys):
         ({"clients": 1, "servers": 1, "failures": "0:3"}, "in round 3 no server is left"),
         ({"features": 0}, "features=0: must be >= 1"),
         ({"samples": "10,20"}, "samples='10,20': one whole number >= 1 for all clients, or 50"),
-        ({"privacy": "sound", "method": "iid"}, "'sound' has method=hybrid or fedavg"),
+        ({"privacy": "dp", "method": "iid"}, "'dp' has method=hybrid or fedavg"),
         ({"privacy": "paper"}, "privacy='paper': epsilon is of the noise between servers"),
         ({"epsilon": 2}, "epsilon has no effect with method='hybrid' and privacy='none'"),
         ({"method": "none", "sigma": 1}, "sigma has no effect with method='none'"),

@@ -167,16 +167,16 @@ def test_the_secure_sum_is_the_sum_of_the_models():
 def test_a_device_that_requires_privacy_refuses_at_enrolment_and_after(devices):
     devices[1]["require-privacy"] = True
     devices[2]["max-epsilon"] = 3.0
-    private = {"method": "fedavg", "privacy": "sound", "servers": 10, "clip": 1.0, "epsilon": 2.0}
+    private = {"method": "fedavg", "privacy": "dp", "servers": 10, "clip": 1.0, "epsilon": 2.0}
     lax = {**private, "clip": 1e9}
     with grid_of({**OPEN, "clients": 3}, devices) as grid:
         enrolled = enrol(grid, 3, 5.0, 5.0)
         assert [c.name for c in enrolled.clients] == ["site0"]
         assert "site1: refused by the owner's policy (E4)" in enrolled.refusals[0]
         state = Path(str(devices[1]["data-path"])).parent
-        assert "this device requires privacy='sound'" in reasons(state / ".site1-trellis")[0]
+        assert "this device requires privacy='dp'" in reasons(state / ".site1-trellis")[0]
         # A server that leaves enrolment out gets nothing either.
-        with pytest.raises(RuntimeError, match="this device requires privacy='sound'"):
+        with pytest.raises(RuntimeError, match="this device requires privacy='dp'"):
             ask(grid, 1, np.zeros(2))
     with grid_of({**OPEN, "clients": 3, **private}, devices) as grid:
         enrolled = enrol(grid, 3, 5.0, 5.0)
@@ -190,7 +190,7 @@ def test_a_device_that_requires_privacy_refuses_at_enrolment_and_after(devices):
     paper = {"method": "iid", "privacy": "paper", "clip": 1.0, "secure_aggregation": "on"}
     with grid_of({**OPEN, "clients": 3, **paper}, devices) as grid:
         assert [c.name for c in enrol(grid, 3, 5.0, 5.0).clients] == ["site0"]
-        assert "this device requires privacy='sound'" in reasons(state / ".site2-trellis")[-1]
+        assert "this device requires privacy='dp'" in reasons(state / ".site2-trellis")[-1]
 
 
 def test_threads_of_one_run_answer_as_one_does():

@@ -120,7 +120,7 @@ def test_without_held_out_rows_the_page_says_so(tmp_path):
 
 def test_models_made_at_home_are_scored_and_their_price_is_told(tmp_path):
     nodes = devices(tmp_path, tables(), **{"max-epsilon": 3.0, "count-noise-of": "anyone"})
-    settings = {"method": "fedavg", "rounds": 3, "privacy": "sound", "held-out": 0.25}
+    settings = {"method": "fedavg", "rounds": 3, "privacy": "dp", "held-out": 0.25}
     run_on(nodes, STUDY, tmp_path / "out", settings)
     kept = kept_by(nodes[1])
     assert kept.about["made"] == "here"

@@ -101,14 +101,16 @@ def test_every_round_and_the_ledger_carry_both(method, privacy, tmp_path):
     releases = 3 if method == "iid" else 1  # the hub of a star of four has three neighbours
     for i, row in enumerate(result.metrics, start=1):
         assert row["epsilon-paper"] == pytest.approx(paper_epsilon(config, i))
-        assert row["epsilon-sound"] == pytest.approx(corrected_epsilon(config, i, 2, releases))
+        assert row["epsilon-corrected"] == pytest.approx(corrected_epsilon(config, i, 2, releases))
     if method == "iid":
         first = result.metrics[0]
-        assert first["epsilon-sound"] == pytest.approx(3 * math.sqrt(2.0) * first["epsilon-paper"])
+        assert first["epsilon-corrected"] == pytest.approx(
+            3 * math.sqrt(2.0) * first["epsilon-paper"]
+        )
     ledger = json.loads((tmp_path / "run.json").read_text())["ledger"]
     last = result.metrics[-1]
     assert ledger["epsilon_paper"] == pytest.approx(last["epsilon-paper"])
-    assert ledger["epsilon_corrected"] == pytest.approx(last["epsilon-sound"])
+    assert ledger["epsilon_corrected"] == pytest.approx(last["epsilon-corrected"])
     assert ledger["mode"] == privacy
     assert NEIGHBOUR_LEARNS[method] in ledger["claim"]
     if privacy == "none":
@@ -156,7 +158,7 @@ def test_without_a_clip_no_epsilon_exists_and_that_is_said(method, caplog):
     (note,) = result.notes
     assert "no epsilon at all" in note
     assert note in caplog.text
-    assert "epsilon-sound" not in result.metrics[-1]
+    assert "epsilon-corrected" not in result.metrics[-1]
     assert "epsilon_paper" not in result.ledger
 
 

@@ -211,10 +211,10 @@ def test_a_good_private_model_is_taken_and_a_bad_one_is_not():
 
 
 def config(**more):
-    return ServerGraphConfig(privacy="sound", **more)
+    return ServerGraphConfig(privacy="dp", **more)
 
 
-def test_sound_is_noise_in_sums_where_it_can_be():
+def test_private_is_noise_in_sums_where_it_can_be():
     assert config().sums
     assert config().bound == DEFAULT_CLIP
     assert config(clip=2.0).bound == 2.0

@@ -290,7 +290,7 @@ def test_what_a_run_leaves(tmp_path):
     np.testing.assert_allclose(
         result.arrays["centroid"], result.arrays["models"].mean(axis=0), atol=1e-15
     )
-    for name in ("msd", "msd-servers", "disagreement", "epsilon-paper", "epsilon-sound"):
+    for name in ("msd", "msd-servers", "disagreement", "epsilon-paper", "epsilon-corrected"):
         assert np.isfinite(result.headline[name])
         assert np.isfinite(result.metrics[0][name])
     last = 10.0 * np.log10(np.sum((result.arrays["centroid"] - result.arrays["truth"]) ** 2))

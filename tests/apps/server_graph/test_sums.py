@@ -24,7 +24,7 @@ from trellis.strategies.core.checkpoint import CheckpointError
 
 SMALL = {
     "servers": 4, "topology": "ring", "clients": 16, "samples": "20", "rounds": 6,
-    "privacy": "sound",
+    "privacy": "dp",
 }  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def config(**more):
     ids=str,
 )
 def test_a_run_has_the_models_of_the_arithmetic_without_messages(more):
-    settings = of_method({**SMALL, **more}, more.get("method", "hybrid"), "sound")
+    settings = of_method({**SMALL, **more}, more.get("method", "hybrid"), "dp")
     result = study(settings, seed=3)
     found = simulate(ServerGraphConfig.from_settings(settings), 3)
     assert far(result.arrays["models"], found.models) < 1e-12
@@ -81,7 +81,7 @@ def test_every_row_tells_epsilon_and_the_run_keeps_to_it():
 
 @pytest.mark.parametrize("method", ["iid", "none", "masked"])
 def test_other_methods_between_servers_are_refused_as_they_would_be_hybrid(method):
-    with pytest.raises(ConfigError, match=r"privacy='sound'.*'sound' has method=hybrid or fedavg"):
+    with pytest.raises(ConfigError, match=r"privacy='dp'.*'dp' has method=hybrid or fedavg"):
         config(method=method)
 
 
@@ -171,7 +171,7 @@ def devices(tmp_path):
 
 
 ON_DEVICES = {
-    "method": "fedavg", "clients": 4, "rounds": 3, "privacy": "sound",
+    "method": "fedavg", "clients": 4, "rounds": 3, "privacy": "dp",
     "samples": "30",
 }  # fmt: skip
 

@@ -54,7 +54,7 @@ def test_real_runs_side_by_side_are_the_runs_one_after_the_other(tmp_path):
         (["--over", "rho"], "write KEY="),
         ([], "nothing to tune"),
         (["--over", "rho=1:2", "--by", "mccc", *QUICK, "--workers", "1"], "--by mccc: no such"),
-        (["--over", "rho=1:2", "--by", "noise", "--set", "privacy=sound", *QUICK,
+        (["--over", "rho=1:2", "--by", "noise", "--set", "privacy=dp", *QUICK,
           "--workers", "1"], "--better lower or"),
     ],
 )  # fmt: skip

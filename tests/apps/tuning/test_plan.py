@@ -56,7 +56,7 @@ def test_options_that_do_not_fit_are_refused():
         ({"search": "luck"}, "--search luck"),
         ({"search": "optuna"}, "--trials"),
         ({"trials": 9}, "--search optuna"),
-        ({"spend": 1.0}, "only privacy='sound' spends"),
+        ({"spend": 1.0}, "only privacy='dp' spends"),
     ]:
         with pytest.raises(ConfigError, match=says):
             make_plan(STUDY, over, **options)

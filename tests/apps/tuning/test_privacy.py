@@ -20,7 +20,7 @@ from trellis.privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
 
 from .toys import STUDY, hill
 
-SOUND = {"privacy": "sound", "rounds": 5}
+DP = {"privacy": "dp", "rounds": 5}
 OVER = {"rho": "0.1,10"}
 
 
@@ -47,7 +47,7 @@ def labelled(tmp_path):
 
 def test_on_private_data_it_is_refused_without_a_budget_and_says_what_is_free(hospitals):
     with pytest.raises(ConfigError) as refused:
-        make_plan(STUDY, OVER, SOUND, data=hospitals)
+        make_plan(STUDY, OVER, DP, data=hospitals)
     text = str(refused.value)
     together = zcdp_epsilon(9 * zcdp_rho(1.0, 1e-5), 1e-5)
     assert f"9 runs of {STUDY}" in text
@@ -58,15 +58,15 @@ def test_on_private_data_it_is_refused_without_a_budget_and_says_what_is_free(ho
 
 def test_synthetic_and_public_data_cost_nothing(hospitals):
     for options in ({}, {"data": hospitals, "public": True}):
-        plan = make_plan(STUDY, OVER, SOUND, **options)
+        plan = make_plan(STUDY, OVER, DP, **options)
         assert plan.share is None
         assert "epsilon" not in plan.run((0.1,), 1).settings
         with pytest.raises(ConfigError, match="nobody to protect"):
-            make_plan(STUDY, OVER, SOUND, spend=1.0, **options)
+            make_plan(STUDY, OVER, DP, spend=1.0, **options)
 
 
 def test_parts_by_zcdp_add_up_to_the_budget(hospitals):
-    plan = make_plan(STUDY, OVER, SOUND, data=hospitals, spend=2.0)
+    plan = make_plan(STUDY, OVER, DP, data=hospitals, spend=2.0)
     part = plan.share
     assert part.runs == 9
     assert part.rho == pytest.approx(zcdp_rho(2.0, 1e-5) / 9)
@@ -76,7 +76,7 @@ def test_parts_by_zcdp_add_up_to_the_budget(hospitals):
 
 
 def test_where_zcdp_does_not_hold_plain_composition_does(labelled):
-    settings = {"privacy": "sound", "servers": 2, "rounds": 4, "topology": "ring"}
+    settings = {"privacy": "dp", "servers": 2, "rounds": 4, "topology": "ring"}
     plan = make_plan("server-graph", {"step": "auto,0.5"}, settings, data=labelled, spend=6.0)
     part = plan.share
     assert part.rho is None
@@ -90,7 +90,7 @@ def test_real_runs_keep_to_the_budget_by_their_own_ledgers(hospitals, tmp_path):
     found = tune(
         STUDY,
         {"rho": "0.1,10"},
-        SOUND,
+        DP,
         data=hospitals,
         spend=2.0,
         splits=2,
@@ -124,7 +124,7 @@ def test_real_runs_keep_to_the_budget_by_their_own_ledgers(hospitals, tmp_path):
 
 
 def test_batches_drawn_in_secret_keep_to_it_too(labelled):
-    settings = {"privacy": "sound", "servers": 2, "rounds": 4, "topology": "ring"}
+    settings = {"privacy": "dp", "servers": 2, "rounds": 4, "topology": "ring"}
     found = tune(
         "server-graph",
         {"step": "0.1,0.5"},
@@ -150,7 +150,7 @@ def test_a_run_that_releases_more_than_its_part_stops_all(hospitals):
         tune(
             STUDY,
             OVER,
-            SOUND,
+            DP,
             data=hospitals,
             spend=2.0,
             by="consensus-edges",
@@ -170,7 +170,7 @@ def test_a_failed_run_under_privacy_is_not_made_twice(hospitals, tmp_path):
         tune(
             STUDY,
             OVER,
-            SOUND,
+            DP,
             data=hospitals,
             spend=2.0,
             workers=1,
@@ -216,11 +216,11 @@ def test_without_privacy_nothing_is_claimed(tmp_path):
 @pytest.mark.parametrize("total", [0.1, 2.0, 8.0])
 @pytest.mark.parametrize("runs", [1, 4, 30])
 def test_another_library_finds_no_more_in_all_parts_together(total, runs):
-    adding = share(STUDY, [{"privacy": "sound"}], total, 1e-5, runs)
+    adding = share(STUDY, [{"privacy": "dp"}], total, 1e-5, runs)
     ratio = np.sqrt(2.0 * zcdp_rho(adding.epsilon, adding.run_delta))
     together = distributions.from_gaussian_mechanism(1.0 / (ratio * np.sqrt(runs)))
     assert 0.5 * total <= together.get_epsilon_for_delta(1e-5) <= total
-    each = {"privacy": "sound", "release": "each"}
+    each = {"privacy": "dp", "release": "each"}
     plain = share(STUDY, [each], total, 1e-5, runs)
     assert (plain.rho, plain.run_delta) == (None, 1e-5 / runs)
     worst = distributions.from_privacy_parameters(
@@ -233,7 +233,7 @@ def test_a_run_that_failed_counts_with_its_whole_part(hospitals, labelled):
     def failing(run):
         return Found(error="after it had released") if run.values != {"rho": 0.1} else hill(run)
 
-    found = tune(STUDY, OVER, SOUND, data=hospitals, spend=2.0, workers=1, evaluate=failing)
+    found = tune(STUDY, OVER, DP, data=hospitals, spend=2.0, workers=1, evaluate=failing)
     assert found.unknown == 6
     rho = zcdp_rho(2.0, 1e-5) * 6 / 9
     assert found.spent == pytest.approx(zcdp_epsilon(rho, 1e-5), rel=1e-6)
@@ -244,7 +244,7 @@ def test_a_run_that_failed_counts_with_its_whole_part(hospitals, labelled):
     one = Found(error="no luck")
     both = zcdp_epsilon(part.rho + 0.5 / 25.0, 1e-5)
     assert spent_by_all([known, one], 1e-5, part) == pytest.approx(both, rel=1e-6)
-    plain = share("server-graph", [{"privacy": "sound"}], 6.0, 1e-5, 3)
+    plain = share("server-graph", [{"privacy": "dp"}], 6.0, 1e-5, 3)
     found = [known, one, Found(told=1.5)]
     event = PrivacyEvent.from_record({"name": "x", "what": "", "round": 0, **release(5.0)})
     expected = total_epsilon([event], 1e-5 / 3) + 2.0 + 1.5
@@ -253,7 +253,7 @@ def test_a_run_that_failed_counts_with_its_whole_part(hospitals, labelled):
 
 def test_what_servers_spend_on_each_other_is_told(labelled):
     settings = {
-        "privacy": "sound", "release": "each", "servers": 2, "rounds": 3, "topology": "complete",
+        "privacy": "dp", "release": "each", "servers": 2, "rounds": 3, "topology": "complete",
         "method": "hybrid", "clip": 0.1,
     }  # fmt: skip
     found = tune(
@@ -267,7 +267,7 @@ def test_what_servers_spend_on_each_other_is_told(labelled):
 
 def test_a_run_that_was_cut_short_is_made_again_to_the_same_releases(hospitals):
     """So that they count once: the noise of a simulation comes from the seed."""
-    plan = make_plan(STUDY, OVER, SOUND, data=hospitals, spend=2.0)
+    plan = make_plan(STUDY, OVER, DP, data=hospitals, spend=2.0)
     one, other = (evaluate(plan.run((0.1,), 1)) for _ in range(2))
     assert one.spent
     assert (one.value, one.spent) == (other.value, other.spent)

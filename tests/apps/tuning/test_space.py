@@ -76,7 +76,7 @@ def test_values_given_twice_are_tried_once():
         ("secure-aggregation", "0:1", "true or false"),
         ("epsilon", "0.1:10:log", "epsilon: more epsilon always scores better"),
         ("held-out", "0.1,0.2", "held-out: it decides"),
-        ("privacy", "none,sound", "privacy: what is promised"),
+        ("privacy", "none,dp", "privacy: what is promised"),
         ("signals", "'20", "not a list of values"),
         ("rho", ",", "no values"),
     ],

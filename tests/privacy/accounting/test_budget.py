@@ -104,8 +104,8 @@ def test_commit_needs_a_reservation(tmp_path):
 def test_a_device_that_requires_privacy_refuses_less(mode):
     for config in ({"max-epsilon": 3}, {"require-privacy": True}):
         policy = Policy.from_node_config(config)
-        policy.permit("sound")
-        with pytest.raises(PrivacyRefused, match=f"requires privacy='sound'.*{mode}"):
+        policy.permit("dp")
+        with pytest.raises(PrivacyRefused, match=f"requires privacy='dp'.*{mode}"):
             policy.permit(mode)
     Policy.from_node_config({}).permit(mode)
 

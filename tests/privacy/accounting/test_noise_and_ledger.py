@@ -42,7 +42,7 @@ def test_a_key_of_the_wrong_length_is_refused():
 
 
 def test_a_release_reported_twice_counts_once():
-    ledger = Ledger("sound")
+    ledger = Ledger("dp")
     ledger.commit("a", event())
     ledger.commit("a", event())
     assert len(ledger.events("a")) == 1
@@ -51,7 +51,7 @@ def test_a_release_reported_twice_counts_once():
 
 
 def test_several_releases_compose():
-    ledger = Ledger("sound")
+    ledger = Ledger("dp")
     ledger.commit("a", event("one"))
     ledger.commit("a", event("two"))
     with pytest.raises(ValueError, match="with other numbers"):
@@ -65,7 +65,7 @@ def test_several_releases_compose():
 
 def test_a_client_cannot_drown_the_account(monkeypatch):
     monkeypatch.setattr("trellis.privacy.accounting.ledger._MOST_EVENTS", 3)
-    ledger = Ledger("sound")
+    ledger = Ledger("dp")
     for number in range(3):
         ledger.commit("a", event(f"{number}"))
     with pytest.raises(ValueError, match="more than 3 releases"):
@@ -89,7 +89,7 @@ def test_an_event_of_nonsense_is_refused(changes):
 
 
 def test_the_total_comes_from_the_noise_not_from_the_claim():
-    ledger = Ledger("sound")
+    ledger = Ledger("dp")
     honest = event()
     ledger.commit("a", PrivacyEvent("statistic", "x", 0, 1.0, 1e-5, honest.sigma / 2, 0.5))
     assert ledger.total("a")[0] > 1.9
@@ -103,9 +103,9 @@ def test_events_survive_a_config_record_and_nonsense_does_not():
 
 
 def test_the_ledger_survives_a_checkpoint():
-    ledger = Ledger("sound")
+    ledger = Ledger("dp")
     ledger.commit("a", event())
-    again = Ledger("sound")
+    again = Ledger("dp")
     again.load_state_dict(ledger.state_dict())
     assert again.report(["a"], {}) == ledger.report(["a"], {})
     with pytest.raises(ValueError, match="another version or mode"):
@@ -113,7 +113,7 @@ def test_the_ledger_survives_a_checkpoint():
 
 
 def test_the_report_names_the_worst_client():
-    ledger = Ledger("sound")
+    ledger = Ledger("dp")
     ledger.commit("a", event(epsilon=0.5))
     ledger.commit("b", event(epsilon=2.0))
     report = ledger.report(["a", "b", "c"], {"claim": "c"})
@@ -122,12 +122,12 @@ def test_the_report_names_the_worst_client():
 
 
 def test_an_unknown_mode_is_refused():
-    with pytest.raises(ValueError, match="none, paper, sound"):
+    with pytest.raises(ValueError, match="none, paper, dp"):
         Ledger("strong")
 
 
 def test_a_total_beyond_all_protection_has_no_second_opinion():
-    ledger = Ledger("sound")
+    ledger = Ledger("dp")
     ledger.commit("a", PrivacyEvent("x", "codes", 1, 3200.0, 0.0, mechanism="multi-bit"))
     (entry,) = ledger.report(["a"], {})["clients"]
     assert entry["epsilon"] == 3200.0

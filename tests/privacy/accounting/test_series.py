@@ -32,7 +32,7 @@ def test_numbers_are_told_from_tokens():
 
 
 def test_ten_thousand_alike_take_the_room_of_one():
-    ledger = Ledger("sound")
+    ledger = Ledger("dp")
     for number in range(1, 10_001):
         ledger.commit("a", at(number))
     (one,) = ledger.series("a")
@@ -49,7 +49,7 @@ def test_ten_thousand_alike_take_the_room_of_one():
 
 
 def test_a_release_of_a_series_is_known_by_its_name():
-    ledger = Ledger("sound")
+    ledger = Ledger("dp")
     for number in (3, 4, 5, 9, 11, 13, 7):
         ledger.commit("a", at(number))
     for number in (3, 4, 5, 9, 11, 13, 7):
@@ -70,11 +70,11 @@ def test_a_release_of_a_series_is_known_by_its_name():
 )
 def test_a_ledger_is_a_list_without_repetition(drawn, cut):
     """In whatever order names come, and with a checkpoint anywhere between."""
-    ledger, plain = Ledger("sound"), dict[str, PrivacyEvent]()
+    ledger, plain = Ledger("dp"), dict[str, PrivacyEvent]()
     for place, (number, sigma, what) in enumerate(drawn):
         if place == cut:
             state = json.loads(json.dumps(ledger.state_dict()))
-            ledger = Ledger("sound")
+            ledger = Ledger("dp")
             ledger.load_state_dict(state)
         event = replace(at(number, sigma=float(sigma)), name=f"{what} {number}", what=what)
         if plain.setdefault(event.name, event) == event:
@@ -86,7 +86,7 @@ def test_a_ledger_is_a_list_without_repetition(drawn, cut):
 
 
 def test_a_short_series_is_listed_one_by_one():
-    ledger = Ledger("sound")
+    ledger = Ledger("dp")
     for number in range(1, 101):
         ledger.commit("a", at(number))
     (entry,) = ledger.report(["a"], {})["clients"]
@@ -95,8 +95,8 @@ def test_a_short_series_is_listed_one_by_one():
 
 def test_a_checkpoint_of_the_version_before_is_read():
     events = {"a": [at(number).as_record() for number in range(1, 6)]}
-    ledger = Ledger("sound")
-    ledger.load_state_dict({"version": 2, "mode": "sound", "events": events})
+    ledger = Ledger("dp")
+    ledger.load_state_dict({"version": 2, "mode": "dp", "events": events})
     assert ledger.events("a") == [at(number) for number in range(1, 6)]
     assert len(ledger.series("a")) == 1
 

@@ -8,7 +8,7 @@ from trellis.privacy.device.codes import PrivacyRefused
 from trellis.privacy.device.policy import Policy, Wish
 from trellis.privacy.device.policy_file import EXAMPLE, KEYS, PolicyError, read_policy, whole_config
 
-SOUND = Wish("consensus-graph", "fedgl", "sound")
+DP = Wish("consensus-graph", "fedgl", "dp")
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def test_the_example_passes_its_own_check_and_names_every_key(policy):
     assert found.max_epsilon == 3.0
     assert found.run_epsilon == 1.0
     assert found.most_steps == 10_000
-    found.permit_run(SOUND)
+    found.permit_run(DP)
     assert all(f"{key} = " in EXAMPLE for key in KEYS if key != "require-privacy")
 
 
 def test_a_file_denies_what_it_does_not_name(policy):
     found = policy("")
-    assert found.modes == ("sound",)
+    assert found.modes == ("dp",)
     assert (found.labels, found.clear_updates, found.names) == (False, False, ())
 
 
@@ -43,13 +43,13 @@ def test_a_file_denies_what_it_does_not_name(policy):
 )
 def test_a_budget_without_a_file_denies_the_same(key):
     found = Policy.from_node_config(key)
-    assert found.modes == ("sound",)
+    assert found.modes == ("dp",)
     assert (found.labels, found.clear_updates, found.names) == (False, False, ())
     for wish in (
         Wish("s", "m", "none"),
-        Wish("s", "m", "sound", clear_updates=True),
-        Wish("s", "m", "sound", labels=True),
-        Wish("s", "m", "sound", names={"loss": "os.system"}),
+        Wish("s", "m", "dp", clear_updates=True),
+        Wish("s", "m", "dp", labels=True),
+        Wish("s", "m", "dp", names={"loss": "os.system"}),
     ):
         with pytest.raises(PrivacyRefused):
             found.permit_run(wish)
@@ -69,12 +69,12 @@ def test_without_any_policy_classes_are_not_loaded_and_work_is_bounded():
 @pytest.mark.parametrize(
     ("text", "wish"),
     [
-        ('studies = ["joint-precision"]', SOUND),
-        ('methods = ["igl"]', SOUND),
-        ("studies = []", SOUND),
-        ('privacy = ["paper"]', SOUND),
-        ("most-steps = 5", Wish("s", "m", "sound", numbers={"rounds": 6})),
-        ('names = ["a.B"]', Wish("s", "m", "sound", names={"loss": "a.C"})),
+        ('studies = ["joint-precision"]', DP),
+        ('methods = ["igl"]', DP),
+        ("studies = []", DP),
+        ('privacy = ["paper"]', DP),
+        ("most-steps = 5", Wish("s", "m", "dp", numbers={"rounds": 6})),
+        ('names = ["a.B"]', Wish("s", "m", "dp", names={"loss": "a.C"})),
     ],
 )
 def test_what_is_not_listed_is_refused(policy, text, wish):
@@ -94,7 +94,7 @@ def test_what_is_not_listed_is_refused(policy, text, wish):
         ("delta = 1.0", "delta=1.0: must be between 0 and 1"),
         ('studies = "all"', "studies='all': must be a list"),
         ("names = [1]", "must be a list of texts"),
-        ('privacy = ["loud"]', "must list some of none, paper, sound"),
+        ('privacy = ["loud"]', "must list some of none, paper, dp"),
         ("privacy = []", "must list some of"),
         ("share-labels = 1", "share-labels=1: must be true or false"),
         ("fewest-clients = 2", "must be a whole number >= 3"),

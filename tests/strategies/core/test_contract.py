@@ -24,9 +24,9 @@ STRATEGIES = [
         {"method": "one-shot"},
         {"method": "fedavg", "secure-aggregation": True},
         {"privacy": "paper", "local-steps": 4},
-        {"privacy": "sound"},
-        {"privacy": "sound", "method": "fedavg", "held-out": 0.3},
-        {"privacy": "sound", "method": "igl"},
+        {"privacy": "dp"},
+        {"privacy": "dp", "method": "fedavg", "held-out": 0.3},
+        {"privacy": "dp", "method": "igl"},
     )
 ]
 STRATEGIES += [
@@ -37,10 +37,10 @@ STRATEGIES += [
         {"path": 3},
         {"path": 2, "subsamples": 2, "choose": "stability"},
         {"sample": 2, "screening": False},
-        {"privacy": "sound"},
-        {"privacy": "sound", "held-out": 0.3, "path": 2},
-        {"privacy": "sound", "method": "glasso"},
-        {"privacy": "sound", "method": "pooled", "held-out": 0.3},
+        {"privacy": "dp"},
+        {"privacy": "dp", "held-out": 0.3, "path": 2},
+        {"privacy": "dp", "method": "glasso"},
+        {"privacy": "dp", "method": "pooled", "held-out": 0.3},
         {"method": "one-shot", "path": 3},
         {"wire": "float32", "method": "fused"},
         {"method": "glasso", "path": 3},
@@ -56,7 +56,7 @@ STRATEGIES += [
         {"failures": "1:2-3", "on-server-loss": "rehome"},
     )
 ]
-_SUMS = {**_SERVERS, "clients": 9, "privacy": "sound"}
+_SUMS = {**_SERVERS, "clients": 9, "privacy": "dp"}
 STRATEGIES += [
     ("server-graph", {**_SERVERS, "clients": 9, "method": "masked"}),
     ("server-graph", {"clients": 6, "samples": "10", "method": "fedavg"}),
@@ -78,9 +78,9 @@ STRATEGIES += [
     ("cluster-admm", {**_ALONE, **more})
     for more in (
         *({"method": method} for method in ("local", "fedavg")),
-        {"privacy": "sound"},
-        {"privacy": "sound", "loss": "logistic", "held-out": 0.3},
-        {"privacy": "sound", "method": "local"},
+        {"privacy": "dp"},
+        {"privacy": "dp", "loss": "logistic", "held-out": 0.3},
+        {"privacy": "dp", "method": "local"},
     )
 ]
 _GRAPHS = {"clients": 3, "graphs": 6, "downstream": "anomaly"}
@@ -92,8 +92,8 @@ STRATEGIES += [
         {**_EPOCH, "method": "fedprox", "model": "gin", "task": "graph", "batch": 1},
         {**_EPOCH, "sample": 2, "privacy": "paper", "epsilon": 20.0, "release-every": 2},
         {**_EPOCH, "secure-aggregation": True},
-        {"privacy": "sound", "method": "fedavg", "estimator": "double"},
-        {"privacy": "sound", "method": "fedavg", "held-out": 0.3},
+        {"privacy": "dp", "method": "fedavg", "estimator": "double"},
+        {"privacy": "dp", "method": "fedavg", "held-out": 0.3},
     )
 ]
 # Against a bad client: bounds that clip honest replies as well, and middles in place of means.

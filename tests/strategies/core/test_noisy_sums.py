@@ -35,7 +35,7 @@ UNMASK = {"category": "query", "at": frozenset({4})}
 
 def summands(message: Message, context: Context) -> Summands:
     colluding = float(context.run_config["colluding"])
-    config = ConsensusGraphConfig(privacy="sound", epsilon=1.0, delta=DELTA, colluding=colluding)
+    config = ConsensusGraphConfig(privacy="dp", epsilon=1.0, delta=DELTA, colluding=colluding)
     number = int(context.node_config["partition-id"])
     return noisy(
         context,

@@ -48,7 +48,7 @@ def codes_of(client: int, server_round: int, purpose: int = 0) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def make_app(privacy: str = "sound", encodings: int = 1) -> ClientApp:
+def make_app(privacy: str = "dp", encodings: int = 1) -> ClientApp:
     """Return clients that go half the way to their target and embed to coin flips."""
     app = ClientApp()
 
@@ -98,17 +98,17 @@ def make_app(privacy: str = "sound", encodings: int = 1) -> ClientApp:
     return app
 
 
-def terms_of(privacy="sound", encodings=1):
+def terms_of(privacy="dp", encodings=1):
     return ReleaseTerms(H, None if privacy == "none" else bits, encodings=encodings)
 
 
-def make(rounds=3, privacy="sound", encodings=1, every=0, clients=4, **more) -> Rounds:
+def make(rounds=3, privacy="dp", encodings=1, every=0, clients=4, **more) -> Rounds:
     strategy = FederatedGnn(terms_of(privacy, encodings), every=every)
     return Rounds(
         strategy,
         lambda known: wire.record({"weights": np.zeros(D)}),
         RoundPlan(rounds, more.pop("tolerance", 0.0), clients, timeout=5.0),
-        ledger=Ledger("sound" if privacy != "none" else "none"),
+        ledger=Ledger("dp" if privacy != "none" else "none"),
         on_enrolled=lambda known: count_items(rounds_of[-1]),
         **more,
     )

@@ -54,7 +54,7 @@ class Servers:
         return A, used
 
 
-def is_sound(A):
+def is_dp(A):
     assert np.all(A >= 0.0)
     assert np.all(np.diag(A) > 0.0)
     np.testing.assert_allclose(A.sum(axis=0), 1.0, rtol=0, atol=1e-14)
@@ -107,14 +107,14 @@ def test_the_matrix_is_sound_in_every_round_whoever_dies_and_ends_as_the_survivo
     for _ in range(data.draw(st.integers(1, 3))):
         for _ in range(data.draw(st.integers(0, 3))):
             A, _ = servers.round(sorted(set(everyone) - dead))
-            is_sound(A)
+            is_dp(A)
         more = data.draw(st.sets(st.sampled_from(everyone), max_size=2))
         if len(dead | more) < graph.servers:
             dead |= more
     up = sorted(set(everyone) - dead)
     for number in range(4):
         A, used = servers.round(up)
-        is_sound(A)
+        is_dp(A)
         for p in up:  # who uses whom is agreed on
             assert all(p in used[q] for q in used[p])
         if number >= 2:
@@ -159,7 +159,7 @@ def test_a_server_that_starts_again_counts_two_rounds_later_at_both_ends(graph, 
     for p in servers.links[back].neighbours:
         servers.links[p].began_anew(back, epoch)
     A, _ = servers.round(others)
-    is_sound(A)
+    is_dp(A)
     again = servers.links[back] = Links(graph, back, epoch)
     again.begin({p: 100 + p for p in again.neighbours})
     for p in again.neighbours:
@@ -167,7 +167,7 @@ def test_a_server_that_starts_again_counts_two_rounds_later_at_both_ends(graph, 
         again.heard(p, 100 + p, {"next": told})
     for number in range(3):
         A, used = servers.round(everyone)
-        is_sound(A)
+        is_dp(A)
         assert all(p in used[q] for p in everyone for q in used[p])
         if number:
             np.testing.assert_array_equal(A, graph.weights)

@@ -24,7 +24,7 @@ def page() -> str:
             "## What a device says { #devices }",
             "A server hears one of these codes and nothing else: the text of an error may quote a "
             "cell of the data. The details are in the device's own log, `trellis device log "
-            "STATE`. Under `privacy=sound` all that may depend on the data has one code, E3. More "
+            "STATE`. Under `privacy=dp` all that may depend on the data has one code, E3. More "
             "on the page of [the owner's policy](page:policy#the-codes).",
             table(("code", "means", "what to do"), rows),
             "## What commands end with { #exit-codes }",

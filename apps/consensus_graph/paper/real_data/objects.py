@@ -133,7 +133,7 @@ def valid_name(epsilon: float) -> str:
 
 def _private_consensus(tables: list[Matrix], epsilon: float, seed: int) -> Vector:
     nodes = tables[0].shape[1]
-    config = ConsensusGraphConfig(clients=len(tables), nodes=nodes, privacy="sound")
+    config = ConsensusGraphConfig(clients=len(tables), nodes=nodes, privacy="dp")
     unknown = np.zeros(nodes * (nodes - 1) // 2)
     federation = Federation(config, seed, Truth(unknown, unknown[None]), tables)
     return consensus_of(pooled_statistic(federation, epsilon), config.alpha)

@@ -76,7 +76,7 @@ Item = tuple[Draw, tuple[tuple[str, Constants], ...], tuple[float, ...], tuple[f
 
 def compared(item: Item) -> dict[str, dict[str, float]]:
     """Return the scores of all methods on one draw, with and without noise."""
-    draw, constants, epsilons, sound = item
+    draw, constants, epsilons, dp = item
     truth = student_networks(draw[0])
     signals = _signals(draw, truth)
     z, clipped = (np.array([statistic(x, c) for x in signals]) for c in (None, CLIP))
@@ -90,10 +90,10 @@ def compared(item: Item) -> dict[str, dict[str, float]]:
         graphs = run_method(FEDGL, clipped, known, noise).weights[-1]
         found[noisy_name(epsilon)] = _scores(graphs, truth)
     config = ConsensusGraphConfig(
-        clients=len(truth), signals=str(draw[1]), nodes=STUDENTS, privacy="sound"
+        clients=len(truth), signals=str(draw[1]), nodes=STUDENTS, privacy="dp"
     )
     federation = Federation(config, draw[2], Truth(truth[0], truth), signals)
-    for epsilon in sound:
+    for epsilon in dp:
         _, at = at_home(federation, pooled_statistic(federation, epsilon))
         found[f"FedGL, valid noise, epsilon {epsilon:g}"] = _scores(
             [at[i] for i in sorted(at)], truth
@@ -119,7 +119,7 @@ def figure_7(making: Making) -> list[Finding]:
             (networks, size, seed),
             tuple((method, fitted(making, given)) for method, given in tuned[size].items()),
             tuple(making["epsilons"]),
-            tuple(making["sound-epsilons"]),
+            tuple(making["dp-epsilons"]),
         )
         for size in sizes
         for seed in making.seeds

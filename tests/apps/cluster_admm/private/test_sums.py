@@ -25,7 +25,7 @@ from trellis.sim.grid import LocalGrid, run_local
 
 STUDY = "cluster-admm"
 SOME = {
-    "privacy": "sound", "clients": 12, "clusters": "2",
+    "privacy": "dp", "clients": 12, "clusters": "2",
     "features": 4, "samples": "60-90", "similarity": 0.5,
 }  # fmt: skip
 
@@ -244,11 +244,11 @@ def test_a_server_gets_no_model_from_a_device_in_such_a_run(devices):
         ({"clusters": "auto:2"}, "give every client its cluster"),
         ({"sample": 2}, "sample has no effect with method='moments'"),
         ({"norm_bound": 1.0}, "norm-bound has no effect"),
-        ({"rho": 2.0}, "rho has no effect with method='moments' and privacy='sound'"),
+        ({"rho": 2.0}, "rho has no effect with method='moments' and privacy='dp'"),
         ({"tau": 0.1}, "tau has no effect"),
         ({"mixing": "exact"}, "mixing has no effect"),
         ({"topology": "ring"}, "topology has no effect"),
-        ({"method": "pgfl"}, "'sound' has method=moments or local"),
+        ({"method": "pgfl"}, "'dp' has method=moments or local"),
         ({"clip_features": 1e9}, "clip-features"),
     ],
 )
@@ -269,7 +269,7 @@ def test_clients_that_learn_alone_send_nothing(heard):
 
 
 def test_a_forecast_grows_with_samples_and_epsilon():
-    config = ClusterAdmmConfig(privacy="sound")
+    config = ClusterAdmmConfig(privacy="dp")
     found = [explained(signal_to_noise(n, 60, e, config)) for n in (800, 8000) for e in (0.3, 1.0)]
     assert found == sorted(found)
     assert 0.0 < found[0] < found[-1] < 1.0

@@ -161,10 +161,10 @@ def test_how_features_are_standardised_goes_by_what_may_be_told():
 
     assert way() == "summed"
     assert way(method="none") == "told"
-    assert way(privacy="sound") == "noisy"
+    assert way(privacy="dp") == "noisy"
     assert way(privacy="paper", clip=1.0) == "none"
     assert way(True) == "none"
-    assert way(True, scales="a:0:1") == way(privacy="sound", scales="a:0:1") == "public"
+    assert way(True, scales="a:0:1") == way(privacy="dp", scales="a:0:1") == "public"
     assert way(standardise="none") == "none"
 
 

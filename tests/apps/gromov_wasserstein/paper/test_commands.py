@@ -52,7 +52,7 @@ def test_the_paper_s_settings_are_valid():
     path = Path(paper.__file__).with_name("settings.toml")
     content = tomllib.loads(path.read_text())
     config = GromovWassersteinConfig.from_settings(content[STUDY])
-    assert (config.clients, config.rounds, config.privacy) == (10, 200, "sound")
+    assert (config.clients, config.rounds, config.privacy) == (10, 200, "dp")
 
 
 def test_without_data_the_error_names_the_variable(tmp_path, monkeypatch, console):

@@ -1,4 +1,4 @@
-"""The figures of sound privacy, small."""
+"""The figures of differential privacy, small."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ H = 4
 
 def run(**settings) -> RunResult:
     """Return a run of twelve graphs of three clients, one graph without a label."""
-    chosen = {"privacy": "sound", "task": "graph", "width": H}
+    chosen = {"privacy": "dp", "task": "graph", "width": H}
     chosen |= {name.replace("_", "-"): value for name, value in settings.items()}
     if chosen["privacy"] != "none":
         chosen.setdefault("epsilon", 20.0)

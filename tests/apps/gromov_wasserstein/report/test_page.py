@@ -43,7 +43,7 @@ def test_a_whole_page_has_all_sections_escapes_names_and_has_the_same_bytes_twic
 
 
 def test_a_run_that_ended_before_its_first_round_is_a_report(tmp_path):
-    for settings in ({}, {"privacy": "sound"}, {"privacy": "paper"}, {"nonsense": 1}):
+    for settings in ({}, {"privacy": "dp"}, {"privacy": "paper"}, {"nonsense": 1}):
         empty = RunResult("gromov-wasserstein", 1, "local", settings, status="interrupted")
         titles = [section.title for section in report.sections(empty)]
         assert titles == [DISTANCES, PRIVACY]

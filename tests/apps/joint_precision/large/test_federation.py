@@ -81,7 +81,7 @@ def test_when_correlations_are_streamed():
     assert streams(method="fused")
     assert streams(method="glasso")
     assert not streams(variables=STREAM_FROM)
-    assert not streams(privacy="sound")
+    assert not streams(privacy="dp")
     assert not streams(screening=False)
     assert not streams(method="clime")
     assert not streams(method="pooled")

@@ -29,7 +29,7 @@ def test_the_table_puts_private_results_beside_alone_and_each(tmp_path, console)
     expected = [[60, 150, 0.9, 0.85]]
     (found,) = make(STUDY, "private", tmp_path, console, **SMALL, seeds=2, expected=expected)
     (row,) = rows_of(tmp_path / "private.csv")
-    assert row["device"] > row["alone"] > row["each, sound"]
+    assert row["device"] > row["alone"] > row["each, dp"]
     assert row["device, none"] > row["device"]
     assert row["device mcc"] > row["alone mcc"]
     assert 0.0 <= row["using it"] <= 1.0

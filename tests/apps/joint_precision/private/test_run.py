@@ -16,7 +16,7 @@ from trellis.apps.joint_precision.report.page import sections
 from trellis.sim.grid import run_local
 
 SUMMED = {
-    "variables": 9, "blocks": 3, "samples": "40,50,40,50,40,50", "clients": 6, "privacy": "sound",
+    "variables": 9, "blocks": 3, "samples": "40,50,40,50,40,50", "clients": 6, "privacy": "dp",
     "epsilon": 50.0, "lambda1": 0.05, "path": 5,
 }  # fmt: skip
 
@@ -25,15 +25,15 @@ def bits(result: RunResult) -> bytes:
     return b"".join(result.arrays[name].tobytes() for name in sorted(result.arrays))
 
 
-def test_sound_is_one_sum_and_results_on_the_devices():
-    config = JointPrecisionConfig(privacy="sound")
+def test_private_is_one_sum_and_results_on_the_devices():
+    config = JointPrecisionConfig(privacy="dp")
     assert config.sums
     assert config.at_home
     assert not JointPrecisionConfig(privacy="none").sums
-    glasso = JointPrecisionConfig(privacy="sound", method="glasso")
+    glasso = JointPrecisionConfig(privacy="dp", method="glasso")
     assert not glasso.sums
     assert glasso.at_home
-    pooled = JointPrecisionConfig(privacy="sound", method="pooled")
+    pooled = JointPrecisionConfig(privacy="dp", method="pooled")
     assert pooled.sums
     assert not pooled.at_home
 
@@ -156,7 +156,7 @@ def devices(folder, change=False):
     return nodes
 
 
-ON_DEVICES = {"clients": 4, "privacy": "sound", "epsilon": 3.0, "held-out": 0.25, "timeout": 30.0}
+ON_DEVICES = {"clients": 4, "privacy": "dp", "epsilon": 3.0, "held-out": 0.25, "timeout": 30.0}
 
 
 def test_devices_keep_their_own_graphs_and_send_none(tmp_path):

@@ -77,7 +77,7 @@ def test_the_forecast_names_the_epsilon_and_the_clients_that_it_takes():
     [(5, "do without"), (40, "some help for the devices"), (300, "more exact than any client")],
 )
 def test_the_forecast_says_what_to_expect(clients, words):
-    config = JointPrecisionConfig(privacy="sound", clients=clients)
+    config = JointPrecisionConfig(privacy="dp", clients=clients)
     text = forecast(config, 54, [150] * clients)
     assert words in text
     assert "inf" not in text

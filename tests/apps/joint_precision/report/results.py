@@ -81,7 +81,7 @@ def configured(**settings) -> RunResult:
 def page(result, folder) -> Page:
     path = folder / "report.html"
     found = Page.read(write_report(result, sections(result), path, WORDING))
-    found.assert_sound()
+    found.assert_private()
     return found
 
 

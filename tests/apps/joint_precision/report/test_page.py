@@ -40,7 +40,7 @@ def test_every_method_has_a_sound_report(told, method, truth, path):
     [
         ({"privacy": "none"}, "S = Omega^-1 - (rho/w)(Omega - Psi + U)"),
         ({"privacy": "paper"}, "S = Omega^-1 - (rho/w)(Omega - Psi + U)"),
-        ({"privacy": "sound"}, "one noisy sum over all clients"),
+        ({"privacy": "dp"}, "one noisy sum over all clients"),
         ({"method": "pooled"}, "every client's raw data is sent"),
     ],
 )

@@ -1,6 +1,6 @@
-"""gromov-wasserstein under sound privacy: one graph decides nothing that a server can see.
+"""gromov-wasserstein under differential privacy: one graph decides nothing that a server can see.
 
-As in `test_sound_studies`, against the real handlers on devices, where nothing is trained and where
+As in `test_private_studies`, against the real handlers on devices, where nothing is trained and where
 training has noise in its sums.
 """
 
@@ -14,7 +14,7 @@ from flwr.app import Context, Message, RecordDict
 
 from tests.apps.device_logs import reasons
 from tests.attacks.same_device import with_secret
-from tests.attacks.test_sound_studies import ask, observable
+from tests.attacks.test_private_studies import ask, observable
 from trellis import apps
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.runner import make_run_config
@@ -25,7 +25,7 @@ from trellis.sim.grid import LocalGrid, run_local
 from trellis.strategies.core import wire
 
 SETTINGS = {
-    "privacy": "sound",
+    "privacy": "dp",
     "epsilon": 2.0,
     "clients": 3,
     "classes": 3,

@@ -1,4 +1,4 @@
-"""What one record can do to a release under sound privacy, for data and settings of any size."""
+"""What one record can do to a release under differential privacy, for data and settings of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever reads the folder of a sound run on devices: nothing in it is a number of one of them.
+"""Whoever reads the folder of a private run on devices: nothing in it is a number of one of them.
 
 And its ledger says of every device what the device's own ledger says: all sums are in both, those
 that find the scale of features and those that score as well.
@@ -20,7 +20,7 @@ from trellis.apps.common.private.kept import kept_results
 from trellis.privacy.accounting.budget import DeviceLedger
 
 CLIENTS, N, D = 4, 40, 4
-SOUND = {"privacy": "sound", "held-out": 0.3, "epsilon": 8.0}
+DP = {"privacy": "dp", "held-out": 0.3, "epsilon": 8.0}
 FEATURES = {"servers": 1, "topology": "complete", "standardise": "shared"}
 STUDIES: dict[str, dict[str, Any]] = {
     "consensus-graph": {},
@@ -45,7 +45,7 @@ def made(request, tmp_path_factory):
     """Return a study's record, its folder, and the devices that took part."""
     folder = tmp_path_factory.mktemp(request.param)
     nodes = devices(folder, _tables(), **{"count-noise-of": "anyone", "server": 0, "cluster": 0})
-    settings = {**SOUND, **STUDIES[request.param]}
+    settings = {**DP, **STUDIES[request.param]}
     record = run_on(nodes, request.param, folder / "out", settings)
     return record, folder / "out", nodes
 
