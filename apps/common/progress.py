@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # who only publishes needs no rich
 Row = dict[str, float]
 Listener = Callable[[str, int, Row], None]
 
-# What `trellis.strategies.core.base` logs after every round.
+# What `trellis.strategies.rounds` logs after every round.
 _ROUND = re.compile(r"round (\d+): \d+ clients answered.*change (\S+)")
 # Seconds between two lines where there is no terminal to be alive on.
 EVERY = 5.0

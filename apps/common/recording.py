@@ -38,7 +38,6 @@ from trellis.apps.common.settings import ConfigError, StudyConfig
 from trellis.apps.network.place import clients_here, place_of, tell_of_graph
 from trellis.apps.pages.wording import Wording
 from trellis.privacy.accounting.ledger import Ledger
-from trellis.strategies.core.base import StudyStrategy
 from trellis.strategies.core.checkpoint import Checkpoint
 from trellis.strategies.core.declared import Client, count_notes
 from trellis.strategies.core.enrolment import StudyError
@@ -150,15 +149,6 @@ class StudyRun(Generic[Config]):
             "on_round": lambda row: publish(config.study, config.rounds, row),
         }
 
-    def strategy_arguments(self) -> dict[str, Any]:
-        """Return what `StudyStrategy` needs, from the config."""
-        seed = self.seed
-        return {
-            **self.round_arguments(),
-            "sampler": lambda server_round: generator(seed, "sampling", 0, server_round),
-            "robust": self.robust,
-        }
-
     def _fixed(self) -> dict[str, Any]:
         """Return what must be as it was for a run to be resumed."""
         config = self.config
@@ -168,7 +158,7 @@ class StudyRun(Generic[Config]):
         return fixed | {"study": config.study, "seed": self.seed, "data": self.data}
 
     @contextmanager
-    def recording(self, strategy: StudyStrategy[Any] | Rounds) -> Iterator[None]:
+    def recording(self, strategy: Rounds) -> Iterator[None]:
         """Write ``run.json`` at the start, and the truth about the end whatever it is.
 
         One run at a time: another in the same folder is refused, and leaves everything as it is. So
@@ -184,7 +174,7 @@ class StudyRun(Generic[Config]):
                 yield from self._recorded(strategy)
             stack.pop_all()  # locked until the report is written, too
 
-    def _look_at(self, folder: Path, strategy: StudyStrategy[Any] | Rounds) -> None:
+    def _look_at(self, folder: Path, strategy: Rounds) -> None:
         """Refuse what the folder itself speaks against, before anything in it is touched."""
         if is_held(folder):
             return  # which refuses this run anyway, and what is being written cannot be judged
@@ -198,7 +188,7 @@ class StudyRun(Generic[Config]):
         else:
             refuse_to_resume(folder, self._fixed())
 
-    def _begin(self, folder: Path, strategy: StudyStrategy[Any] | Rounds) -> None:
+    def _begin(self, folder: Path, strategy: Rounds) -> None:
         if self.resume:
             kept = strategy.checkpoint is not None and strategy.checkpoint.is_there()
             self._seconds_before, chosen = gone_before(folder)
@@ -219,7 +209,7 @@ class StudyRun(Generic[Config]):
         clear(folder)
         self.result.save(folder)
 
-    def _recorded(self, strategy: StudyStrategy[Any] | Rounds) -> Iterator[None]:
+    def _recorded(self, strategy: Rounds) -> Iterator[None]:
         began = time.monotonic()
         try:
             yield
@@ -239,7 +229,7 @@ class StudyRun(Generic[Config]):
                     write_model_file(self.result, self.folder)
             log.info("%s", self.result.summary())
 
-    def _refuse_without_release(self, strategy: StudyStrategy[Any] | Rounds) -> None:
+    def _refuse_without_release(self, strategy: Rounds) -> None:
         """Refuse to call a private run completed in which nobody entered a release."""
         names = [client.name for client in strategy.clients]
         if self.config.must_release and not any(map(self.ledger.series, names)):
@@ -249,7 +239,7 @@ class StudyRun(Generic[Config]):
                 "the ClientApp of this study and method?"
             )
 
-    def _collect_facts(self, strategy: StudyStrategy[Any] | Rounds) -> None:
+    def _collect_facts(self, strategy: Rounds) -> None:
         result, progress = self.result, strategy.progress
         result.metrics = progress.rows
         result.bytes_up, result.bytes_down = progress.bytes_up, progress.bytes_down
@@ -258,7 +248,7 @@ class StudyRun(Generic[Config]):
         if strategy.clients:
             result.variables = strategy.clients[0].variables
 
-    def _settled(self, strategy: StudyStrategy[Any] | Rounds) -> bool | None:
+    def _settled(self, strategy: Rounds) -> bool | None:
         """Return whether more rounds would change nothing; None where nobody asked."""
         rows = strategy.progress.rows
         # Some methods need no tolerance to know that they are done.
@@ -267,7 +257,7 @@ class StudyRun(Generic[Config]):
             return True
         return False if self.config.tolerance > 0.0 else None
 
-    def _collect(self, strategy: StudyStrategy[Any] | Rounds) -> None:
+    def _collect(self, strategy: Rounds) -> None:
         result = self.result
         tell_of_graph(result, strategy)
         self._collect_scores(strategy)
@@ -297,14 +287,14 @@ class StudyRun(Generic[Config]):
             if client.out_of_range:
                 result.notes.append(_out_of_range(client, self.config.norm_bound))
 
-    def _account(self, strategy: StudyStrategy[Any] | Rounds) -> None:
+    def _account(self, strategy: Rounds) -> None:
         """Tell what was released, also where the run ended before its study could."""
         names = [client.name for client in strategy.clients]
         if not self.result.ledger and any(map(self.ledger.series, names)):
             claim = {"claim": "The run did not come to its end. This was released until then."}
             self.result.ledger = self.ledger.report(names, claim)
 
-    def _collect_scores(self, strategy: StudyStrategy[Any] | Rounds) -> None:
+    def _collect_scores(self, strategy: Rounds) -> None:
         """Put held-out scores into the result, the means into its headline and its last round."""
         named = {strategy.clients[c].name: table for c, table in sorted(strategy.scores.items())}
         self.result.scores = gather(named)
@@ -352,9 +342,7 @@ class StudyRun(Generic[Config]):
 
 
 @contextmanager
-def _written_as_they_end(
-    strategy: StudyStrategy[Any] | Rounds, folder: Path | None
-) -> Iterator[None]:
+def _written_as_they_end(strategy: Rounds, folder: Path | None) -> Iterator[None]:
     """Have rounds written into ``metrics.csv``, where there is a folder, before they are told."""
     if folder is None:
         yield

@@ -18,7 +18,6 @@ from trellis.apps.common.settings import ConfigError, StudyConfig
 
 if TYPE_CHECKING:
     from trellis.apps.common.results import RunResult
-    from trellis.strategies.core.base import StudyStrategy
     from trellis.strategies.network.bridges import Bridges
     from trellis.strategies.network.place import Place
     from trellis.strategies.rounds import Rounds
@@ -121,7 +120,7 @@ def bridges(graph: Topology, place: Place) -> Bridges:
         raise ConfigError(str(error)) from None
 
 
-def tell_of_graph(result: RunResult, strategy: StudyStrategy[Any] | Rounds) -> None:
+def tell_of_graph(result: RunResult, strategy: Rounds) -> None:
     """Put into a result what its server saw of the graph, where it is one of several."""
     mail: Bridges | None = getattr(strategy.network, "mail", None)
     if mail is None:

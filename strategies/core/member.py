@@ -1,6 +1,6 @@
 """What a strategy does besides its rounds where its server is one of a graph; nothing elsewhere.
 
-A `StudyStrategy` has a `Member`: of no graph by default, so that all of this is nothing. The other,
+`Rounds` have a `Member`: of no graph by default, so that all of this is nothing. The other,
 ``strategies.network.member.GraphMember``, greets the other servers before the first round, has
 letters asked for when a round begins, follows servers that are ahead, agrees with them when to
 stop, and tells them the end.

@@ -5,7 +5,7 @@ without waiting for Flower to notice. A node that is new, or was restarted, is a
 
 - a client that is known is *back*, also under another number (a SuperNode without authentication
   has a new one after every start). It must have the same number of records and the same variables;
-- one that is not known is taken in where the study can (`StudyStrategy.admit`) and fewer than
+- one that is not known is taken in if the method can (`Rounds.admits`) and fewer than
   ``clients`` take part, else told to wait for the next run.
 
 A registered name is bound to a key, so nobody else can be that client. Without registration a name

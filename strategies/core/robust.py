@@ -1,7 +1,7 @@
 """One bad client: how far a reply may lie from what was sent, and means that one cannot carry off.
 
 Every study says which vector x_k of a reply is bounded and which reference r_k, known to both ends,
-it is measured from (`StudyStrategy.bounded_part`). With ``norm-bound`` B > 0
+it is measured from (`bounded_grid.Bounded`). With ``norm-bound`` B > 0
 
     |x_k - r_k|_2 <= B,     or  r_k + (x_k - r_k) B / |x_k - r_k|  in its place
 

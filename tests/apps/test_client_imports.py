@@ -31,7 +31,6 @@ NEVER = {
         "trellis.apps.pages",
     ),
     *(
-        "trellis.strategies.core.base",
         "trellis.strategies.rounds",
         "trellis.strategies.core.secure",
         "trellis.privacy.secagg.server",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -18,7 +17,8 @@ from trellis.apps.common.own_data import units
 from trellis.apps.common.own_data.scaling import Scaling, StandardisedConfig, public_scaling
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.settings import ConfigError
-from trellis.strategies.core.base import Client, StudyError, StudyStrategy
+from trellis.strategies.core.declared import Client
+from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.rounds import Rounds
 
 log = logging.getLogger("trellis.run")
@@ -30,7 +30,7 @@ Ask = Callable[[Grid, Layout], tuple[Mapping[str, Array], float]]
 
 
 def standardise(
-    strategy: StudyStrategy[Any] | Rounds,
+    strategy: Rounds,
     config: StandardisedConfig,
     result: RunResult,
     clients: Sequence[Client],
@@ -86,7 +86,7 @@ def standardise(
 
 
 def _finder(
-    strategy: StudyStrategy[Any] | Rounds,
+    strategy: Rounds,
     config: StandardisedConfig,
     result: RunResult,
     features: int,
@@ -112,7 +112,7 @@ def counts_layout(columns: int) -> dict[str, tuple[int, ...]]:
 
 
 def take_counts(
-    strategy: StudyStrategy[Any] | Rounds,
+    strategy: Rounds,
     config: StandardisedConfig,
     result: RunResult,
     total: Array,
@@ -134,7 +134,7 @@ def take_counts(
 
 
 def take(
-    strategy: StudyStrategy[Any] | Rounds,
+    strategy: Rounds,
     config: StandardisedConfig,
     result: RunResult,
     scaling: Scaling,
