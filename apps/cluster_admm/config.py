@@ -75,6 +75,7 @@ class ClusterAdmmConfig(StandardisedConfig):
 
     study: ClassVar[str] = "cluster-admm"
     methods: ClassVar[tuple[str, ...]] = METHODS.names()
+    plugin_settings: ClassVar[Mapping[str, str]] = {"loss": "losses"}
     table: ClassVar[Methods] = METHODS
     auto_settings: ClassVar[tuple[str, ...]] = ("phi0", "rho")
     own_data: ClassVar[Mapping[str, Scalar]] = {

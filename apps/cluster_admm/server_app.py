@@ -32,8 +32,8 @@ from trellis.strategies.cluster_admm.moments import UNITS, ClusterMoments, Lasti
 from trellis.strategies.cluster_admm.search import agreement
 from trellis.strategies.cluster_admm.strategy import STEP, ClusterAdmm
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import Client
 from trellis.strategies.core.closing.deliver import deliver
+from trellis.strategies.core.declared import Client
 from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.enrolled_grid import EnrolledGrid
 from trellis.strategies.pooled import NoTraining

@@ -6,7 +6,7 @@ Every message to a real device passes `device_mod`, a Flower mod, whatever its s
 
 1. the node config and the run's settings are read (whichever form they have, see `run_config`),
    and the owner's policy judges them (E1, E4);
-2. the study answers, with the owner's bounds on time and on classes that a run may name;
+2. the study answers, within the owner's bound on time;
 3. whatever goes wrong becomes a code; the details go to the device's log, and nowhere else.
 
 So no study can read data before the run is permitted, and none can tell more by failing than that
@@ -27,8 +27,9 @@ from flwr.app import Context, Message
 
 from trellis.apps.common.enrolment import refusal
 from trellis.apps.common.node import Node, is_simulated
+from trellis.apps.common.plugins import known
 from trellis.apps.common.run_config import complete
-from trellis.apps.common.settings import StudyConfig, config_class, permit_name
+from trellis.apps.common.settings import StudyConfig, config_class
 from trellis.apps.common.tables import DataError
 from trellis.privacy.device import log
 from trellis.privacy.device.codes import DeviceError, PrivacyRefused
@@ -119,12 +120,8 @@ class _Task:
                 raise
             return refusal(self.message, node, reason)
         self.context, self.config = context, config
-        token = permit_name.set(policy.permit_name)
-        try:
-            with time_limit(policy.most_seconds):
-                reply = answer(self.message, context)
-        finally:
-            permit_name.reset(token)
+        with time_limit(policy.most_seconds):
+            reply = answer(self.message, context)
         given.state = context.state
         if kind == ENROL and "refused" not in reply.content.config_records["client"]:
             others = sorted(set(reply.content) - {"client"})  # of a first round that came with it
@@ -170,12 +167,12 @@ def whole_numbers(settings: type[StudyConfig], run_config: Mapping[str, Any]) ->
 def wish(config: StudyConfig) -> Wish:
     """Return what a run asks of a device."""
     settings = config.settings()
-    named = {key: str(settings[key]) for key in config.class_settings}
+    named = {key: str(settings[key]) for key in config.plugin_settings}
     return Wish(
         study=config.study,
-        method=getattr(config, "way", config.method),  # what method="auto" stands for
+        method=config.method,
         privacy=config.privacy,
-        names={key: name for key, name in named.items() if "." in name},
+        names={k: name for k, name in named.items() if known(config.plugin_settings[k], name)},
         clear_updates=config.clear_updates,
         labels=config.tells_labels,
         numbers={key: value for key, value in settings.items() if type(value) is int},

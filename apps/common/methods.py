@@ -148,10 +148,8 @@ class Methods:
             return f"it has with method={_either(methods)}, or leave it at its default"
         if not having:
             return "no method of this study uses it; leave it at its default"
-        methods, privacies = (
-            {getattr(row, name) for row in having} for name in ("method", "privacy")
-        )
-        if len(having) == len(methods) * len(privacies):
+        named, modes = ({getattr(row, part) for row in having} for part in ("method", "privacy"))
+        if len(having) == len(named) * len(modes):  # every pair of them
             names = _either(row.method for row in having)
             where = f"{names} and privacy={_either(row.privacy for row in having)}"
         else:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from trellis.apps.common.checks.checking import AUTO, AUTO_WORD, Checked, ConfigError, kebab
@@ -24,16 +22,11 @@ from trellis.strategies.core.rules import FEWEST, RULES
 __all__ = [
     "AUTO",
     "AUTO_WORD",
-    "PLACES",
     "PRIVACY_MODES",
-    "RELEASES",
     "ConfigError",
-    "ReleaseConfig",
     "Scalar",
     "StudyConfig",
-    "class_by_name",
     "config_class",
-    "permit_name",
 ]
 
 log = logging.getLogger("trellis.run")
@@ -43,12 +36,6 @@ Scalar = str | int | float | bool
 PRIVACY_MODES = ("none", "paper", "dp")
 # What ``dp`` was called; accepted with a warning for one release.
 OLD_DP = "sound"
-RELEASES = ("auto", "each", "sum")
-PLACES = ("auto", "server", "device")
-
-# On a device, what refuses a class that the run config names and the owner does not. Elsewhere
-# None: in a simulation and on a server whoever names the class also starts the run.
-permit_name: ContextVar[Callable[[str, str], None] | None] = ContextVar("permit_name", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +76,8 @@ class StudyConfig(Checked):
     methods: ClassVar[tuple[str, ...]]
     # What method and privacy choose, for a study whose methods are a table.
     table: ClassVar[Methods | None] = None
-    # Settings that may name a class as package.module.Class.
-    class_settings: ClassVar[tuple[str, ...]] = ()
+    # Settings that may name a part of one's own, with its kind: see `plugins`.
+    plugin_settings: ClassVar[Mapping[str, str]] = {}
     # What settings are on a person's own data where they are left open, kebab-case.
     own_data: ClassVar[Mapping[str, Scalar]] = {"held-out": 0.2}
 
@@ -348,107 +335,12 @@ class StudyConfig(Checked):
         return {f"{self.study}.{key}": value for key, value in self.settings().items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReleaseConfig(StudyConfig):
-    """Settings of a study that has no table of methods yet: ``release`` and ``personal`` choose.
-
-    Attributes
-    ----------
-    release : with ``dp``, what is noised: ``each`` client's release by itself, or the ``sum`` of
-        all clients', so that nobody but their sum is ever seen; ``auto`` is sum where the study can
-    personal : where results of a client's own are made: at the ``server`` from what it released, or
-        on the ``device`` from its raw data, where they stay; ``auto`` is device with sums
-    """
-
-    release: str = "auto"
-    personal: str = "auto"
-
-    def _check_method(self) -> None:
-        self.one_of("release", RELEASES)
-        self.one_of("personal", PLACES)
-        if self.release == "sum":
-            if self.privacy != "dp":
-                raise ConfigError(
-                    f"release='sum' with privacy={self.privacy!r}: noise in sums is for "
-                    "privacy='dp'"
-                )
-            if obstacle := self.sum_obstacle():
-                raise ConfigError(f"release='sum': {obstacle}")
-        if self.personal == "device" and not self.can_keep:
-            raise ConfigError(
-                f"personal='device': {self.study} with method={self.method!r} and "
-                f"privacy={self.privacy!r} has no results that a device could make by itself"
-            )
-
-    def sum_obstacle(self) -> str:
-        """Return why noise cannot go into secure sums with these settings; nothing if it can."""
-        return f"{self.study} has no noisy sums"
-
-    @property
-    def must_release(self) -> bool:
-        """Whether clients must have entered releases; the noise may be that of servers."""
-        return self.sums
-
-    @property
-    def sums(self) -> bool:
-        """Whether devices noise their sum, and not each its own release."""
-        if self.release == "auto":
-            return self.privacy == "dp" and not self.sum_obstacle()
-        return self.release == "sum"
-
-    @property
-    def masked(self) -> bool:
-        """Whether clients' replies reach the server as secure sums only."""
-        return self.sums or getattr(self, "secure_aggregation", False) is True
-
-    @property
-    def can_keep(self) -> bool:
-        """Whether a device can make a result of its own from raw data and a public result."""
-        return False
-
-    @property
-    def at_home(self) -> bool:
-        """Whether results of a client's own are made on the device, and stay there."""
-        return self.can_keep and self.personal in ("auto", "device")
-
-
 def in_current_words(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with what ``privacy`` is called now, and warn of the old word."""
     if settings.get("privacy") != OLD_DP:
         return dict(settings)
     log.warning("privacy='sound' is called privacy='dp' now; the old word goes with this release")
     return {**settings, "privacy": "dp"}
-
-
-def class_by_name(key: str, name: str, built_in: Iterable[str]) -> type:
-    """Return the class that a setting names as ``package.module.Class``.
-
-    Raises
-    ------
-    ConfigError
-        Where it is no such name, or the module or the class is not there; says which.
-    PrivacyRefused
-        On a device whose owner does not list it; nothing is imported then.
-    """
-    permit = permit_name.get()
-    if permit is not None:
-        permit(key, name)
-    module_name, _, class_name = name.rpartition(".")
-    if not module_name:
-        raise ConfigError(
-            f"{key}={name!r}: use one of {', '.join(built_in)}, or package.module.Class"
-        )
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{key}={name!r}: no module {error.name!r}; install the package on the server and on "
-            "every client"
-        ) from None
-    found = getattr(module, class_name, None)
-    if not isinstance(found, type):
-        raise ConfigError(f"{key}={name!r}: {module_name} has no class {class_name!r}")
-    return found
 
 
 # By study: the run config that was read last, and the config that it gave.

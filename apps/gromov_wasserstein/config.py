@@ -89,6 +89,7 @@ class GromovWassersteinConfig(StudyConfig):
 
     study: ClassVar[str] = "gromov-wasserstein"
     methods: ClassVar[tuple[str, ...]] = METHODS.names()
+    plugin_settings: ClassVar[Mapping[str, str]] = {"model": "models"}
     table: ClassVar[Methods] = METHODS
     own_data: ClassVar[Mapping[str, Scalar]] = {**StudyConfig.own_data, "standardise": "auto"}
 

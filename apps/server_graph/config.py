@@ -71,6 +71,7 @@ class ServerGraphConfig(StandardisedConfig):
 
     study: ClassVar[str] = "server-graph"
     methods: ClassVar[tuple[str, ...]] = METHODS.names()
+    plugin_settings: ClassVar[Mapping[str, str]] = {"loss": "losses"}
     table: ClassVar[Methods] = METHODS
     auto_settings: ClassVar[tuple[str, ...]] = ("sigma", "step")
     own_data: ClassVar[Mapping[str, Scalar]] = {

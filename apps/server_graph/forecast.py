@@ -25,7 +25,7 @@ from statistics import median_low
 
 from trellis.privacy.numerics import brentq
 from trellis.privacy.secagg.graph import expected_noisers
-from trellis.strategies.core.base import Client
+from trellis.strategies.core.declared import Client
 
 from .config import ServerGraphConfig
 from .private import Terms

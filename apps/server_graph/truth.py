@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from trellis.strategies.core.base import Client
+from trellis.strategies.core.declared import Client
 from trellis.strategies.server_graph.strategy import ServerGraph
 
 from .config import LOSSES, ServerGraphConfig

@@ -9,7 +9,7 @@ The owner writes a file and names it by ``policy`` in the node config, or sets s
 
 and more, see `policy_file`. Where any of these (or a file) is given, what is not named is denied:
 modes other than ``dp``, labels, updates that are neither masked nor counted. On every device,
-with or without a policy, classes named by the run config are not loaded and work is bounded.
+with or without a policy, parts of other packages are not used unless listed, and work is bounded.
 
 A run is judged by its settings alone, before any data is read, at every message.
 
@@ -35,7 +35,7 @@ class Wish:
     Attributes
     ----------
     study, method, privacy : as in the settings
-    names : classes that are to be loaded, by the setting that names them
+    names : losses and models of other packages, by the setting that names them
     clear_updates : whether updates come in the clear and are counted against no budget
     labels : whether labels are to be told
     numbers : the run's settings that are whole numbers
@@ -63,7 +63,7 @@ class Policy:
     studies, methods : those allowed; None is any
     modes : values of ``privacy`` that are allowed
     clear_updates, labels : whether these may be sent
-    names : classes that a run may name
+    names : losses and models of other packages that a run may use
     most_steps, most_megabytes, most_seconds : what a message may cost
     """
 
@@ -164,11 +164,11 @@ class Policy:
                 )
 
     def permit_name(self, key: str, name: str) -> None:
-        """Refuse a class that the run names and the owner does not."""
+        """Refuse a part of one's own, a loss or a model, that the owner does not list."""
         if name not in self.names:
             raise PrivacyRefused(
-                f"{key}={name!r}: a device loads no class that a run names, unless its owner lists "
-                "it in names"
+                f"{key}={name!r}: a device uses a loss or model of another package only if its owner "
+                "lists it in names"
             )
 
     def permit_size(self, size: int) -> None:

@@ -238,14 +238,14 @@ run-epsilon = 1.0
 
 # Runs this device takes part in. Left out, studies and methods are any; privacy is "dp" only.
 studies = ["consensus-graph", "joint-precision", "cluster-admm"]
-methods = ["fedgl", "group", "fused", "pgfl"]
+methods = ["fedgl", "group", "fused", "moments"]
 privacy = ["dp"]
 
 # Whether updates may be sent that are neither masked by secure aggregation nor counted above.
 clear-updates = false
 # Whether the labels of graphs may be told, where a run asks for them.
 share-labels = false
-# Classes a run may name as package.module.Class, to be loaded and run here. None by default.
+# Losses and models of other installed packages that a run may use, by name. None by default.
 names = []
 
 # Secure sums: the fewest clients, the smallest share of holders that opens a secret, whom to trust.

@@ -13,11 +13,10 @@ from trellis.apps.server_graph.data import synthetic_table
 from trellis.apps.server_graph.losses import Logistic
 from trellis.apps.server_graph.problem import gradient
 from trellis.privacy.secagg.client import COUNT, Summands, register
-from trellis.strategies.core.base import RoundPlan
 from trellis.strategies.core.declared import Client
 from trellis.strategies.core.secure import SecureSum
 from trellis.strategies.enrolled_grid import EnrolledGrid
-from trellis.strategies.rounds import Rounds
+from trellis.strategies.rounds import RoundPlan, Rounds
 from trellis.strategies.secure_grid import SecureGrid
 from trellis.strategies.server_graph.exchange import servers
 from trellis.strategies.server_graph.failures import parse_failures

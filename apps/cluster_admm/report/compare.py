@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trellis.apps.common.settings import ConfigError
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 from ..config import ClusterAdmmConfig
 from ..methods import METHODS

@@ -62,7 +62,7 @@ def settings(study: str) -> list[Setting]:
     for name, default in cls().settings().items():
         text, unit = texts.get(name, ("", ""))
         range_ = _range(kinds[name], limits.get(name), unit)
-        if name in limits and name in cls.class_settings:
+        if name in limits and name in cls.plugin_settings:
             range_ += ", or package.module.Class"
         other = on_own_data.get(name, default)
         found.append(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -27,7 +27,6 @@ from .evaluation import EVALUATE, read_scores
 if TYPE_CHECKING:
     from trellis.strategies.rounds import Rounds
 
-    from ..base import StudyStrategy
 
 log = logging.getLogger("trellis.strategy")
 
@@ -37,7 +36,7 @@ Take = Callable[[int, RecordDict], None]
 
 
 def deliver(
-    strategy: StudyStrategy[Any] | Rounds,
+    strategy: Rounds,
     grid: Grid,
     content: RecordDict | Callable[[int], RecordDict],
     take: Take | None = None,
@@ -82,16 +81,14 @@ def deliver(
     strategy.progress.bytes_down += answers.bytes_down
 
 
-def _is_asked(
-    strategy: StudyStrategy[Any] | Rounds, client: int, taken: bool, devices: bool
-) -> bool:
+def _is_asked(strategy: Rounds, client: int, taken: bool, devices: bool) -> bool:
     """Return whether a client is sent its result now."""
     if not strategy.clients[client].simulated:
         return devices
     return taken or (strategy.may_score(client) and client not in strategy.evaluated)
 
 
-def _keep_scores(strategy: StudyStrategy[Any] | Rounds, client: int, content: RecordDict) -> None:
+def _keep_scores(strategy: Rounds, client: int, content: RecordDict) -> None:
     found = read_scores(content)
     if found is not None:
         strategy.scores[client] = found

@@ -22,7 +22,7 @@ from trellis.sim.faults import (
     wrong_shape,
 )
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 STUDY = "cluster-admm"
 GOOD = "y,a,b\n1,2,3\n-1,1,0\n1,5,1\n-1,4,2\n"

@@ -17,7 +17,7 @@ from trellis.apps.common.runner import make_run_config
 from trellis.sim.faults import Drop, Raise
 from trellis.sim.grid import run_local
 from trellis.strategies.cluster_admm.strategy import ClusterAdmm
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.topology.graph import topology
 
 STUDY = "cluster-admm"

@@ -21,7 +21,7 @@ from trellis.privacy.accounting.zcdp import decaying_total_of
 from trellis.sim.faults import Raise
 from trellis.sim.grid import LocalGrid, run_local
 from trellis.strategies.cluster_admm.strategy import ClusterAdmm
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 STUDY = "cluster-admm"
 SMALL = {

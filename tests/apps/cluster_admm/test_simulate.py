@@ -13,7 +13,7 @@ from trellis.apps.cluster_admm.steps import RidgeSteps
 from trellis.apps.common.settings import ConfigError
 from trellis.strategies.cluster_admm.mixing import neighbourhood_means
 from trellis.strategies.cluster_admm.strategy import ClusterAdmm
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 SMALL = {
     "clients": 24, "servers": 4, "topology": "path", "clusters": "3", "features": 5,

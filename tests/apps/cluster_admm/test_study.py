@@ -13,7 +13,7 @@ from trellis.apps.cluster_admm.server_app import app as server_app
 from trellis.apps.cluster_admm.simulate import simulate
 from trellis.apps.common.results import RunResult
 from trellis.sim.grid import run_local
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 SMALL = {"servers": 4, "topology": "ring", "clients": 16, "features": 5, "samples": "6-9"}
 

@@ -16,8 +16,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from tests.apps.server_graph.federations import study
 from tests.graphs import Graph, own_rows
 from trellis import apps
-from trellis.strategies.core.base import StudyError
 from trellis.strategies.core.checkpoint import Checkpoint
+from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.network.greeting import greet
 from trellis.strategies.network.member import GraphMember
 from trellis.strategies.network.spool import NEWEST, Spool

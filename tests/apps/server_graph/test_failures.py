@@ -13,7 +13,7 @@ from trellis.apps.server_graph.losses import Logistic
 from trellis.apps.server_graph.problem import draw_batches
 from trellis.sim.faults import Drop, Late, Nonsense, Raise, not_a_number, wrong_shape
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.server_graph.post import Post
 from trellis.strategies.server_graph.strategy import ServerGraph
 

@@ -9,7 +9,7 @@ from tests.apps.server_graph.federations import OPEN, SMALL, far, study
 from trellis.apps.server_graph.config import ServerGraphConfig
 from trellis.privacy.secagg.client import MASKED
 from trellis.sim.grid import LocalGrid
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 
 @pytest.mark.parametrize("method", ["none", "hybrid", "masked"])

@@ -20,7 +20,7 @@ from trellis.apps.server_graph.data import synthetic_table
 from trellis.apps.server_graph.losses import LeastSquares, Logistic
 from trellis.apps.server_graph.problem import draw_batches
 from trellis.sim.grid import run_local
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 
 # --- a common Hessian: exact --------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trellis.strategies.cluster_admm.strategy import ClusterAdmm, ExactMixing, PaperMixing
-from trellis.strategies.core.base import StudyError
+from trellis.strategies.core.enrolment import StudyError
 from trellis.strategies.network.mailbox import Mailbox
 from trellis.strategies.topology.graph import topology
 

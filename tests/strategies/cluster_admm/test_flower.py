@@ -12,10 +12,9 @@ from trellis.sim.grid import run_local
 from trellis.strategies.cluster_admm.finding import ClusterFinding
 from trellis.strategies.cluster_admm.local import LocalModels
 from trellis.strategies.cluster_admm.strategy import ClusterAdmm, ExactMixing
-from trellis.strategies.core.base import RoundPlan
 from trellis.strategies.core.declared import Client
 from trellis.strategies.enrolled_grid import EnrolledGrid
-from trellis.strategies.rounds import Rounds
+from trellis.strategies.rounds import RoundPlan, Rounds
 from trellis.strategies.topology.graph import topology
 
 SERVERS, CLUSTERS, D, NODES = 3, 2, 4, 9

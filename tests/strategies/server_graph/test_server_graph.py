@@ -10,7 +10,8 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from trellis.strategies.core import wire
-from trellis.strategies.core.base import BadReply, StudyError
+from trellis.strategies.core.enrolment import StudyError
+from trellis.strategies.core.wire import BadReply
 from trellis.strategies.server_graph.exchange import servers
 from trellis.strategies.server_graph.failures import parse_failures
 from trellis.strategies.server_graph.strategy import ServerGraph, server_means
