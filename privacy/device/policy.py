@@ -167,8 +167,8 @@ class Policy:
         """Refuse a part of one's own, a loss or a model, that the owner does not list."""
         if name not in self.names:
             raise PrivacyRefused(
-                f"{key}={name!r}: a device uses a loss or model of another package only if its owner "
-                "lists it in names"
+                f"{key}={name!r}: a device uses a loss or model of another package only if its "
+                "owner lists it in names"
             )
 
     def permit_size(self, size: int) -> None:
