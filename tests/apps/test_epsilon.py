@@ -1,6 +1,6 @@
 """The setting epsilon means what it says: no run spends more, or it is refused by name.
 
-Every study, method, way of release and privacy with a claim; a new study joins by itself, with its
+Every study, method and privacy with a claim; a new study joins by itself, with its
 defaults and few clients unless `SMALL` has something smaller.
 """
 
@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import math
 
-import dp_accounting
-import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld.common import DifferentialPrivacyParameters
-from dp_accounting.rdp import RdpAccountant
-from trellis.apps.cluster_admm.release import release_model
 
 from tests.crashing import crashing_after
 from trellis import apps
-from trellis.apps.cluster_admm.config import TIMES_ASKED_ALONE, ClusterAdmmConfig
-from trellis.apps.common.node import Node
+from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.common.results import RunResult
 from trellis.apps.common.runner import run
 from trellis.apps.common.settings import ConfigError, config_class
 from trellis.apps.server_graph.config import ServerGraphConfig
 from trellis.apps.server_graph.spending import paper_epsilon, settled
-from trellis.privacy.accounting.budget import DeviceLedger, PrivacyRefused
 from trellis.strategies.core.checkpoint import CheckpointError
 from trellis.strategies.core.enrolment import StudyError
 
@@ -53,19 +47,12 @@ SMALL = {
 NEEDS = {("consensus-graph", "paper"): {"local-steps": 2}}
 SLOW = ("gromov-wasserstein",)  # whose epsilon is one of three
 EPSILONS = (0.1, 1.0, 8.0)
-WAYS = [
-    {"privacy": "paper", "release": "auto"},
-    {"privacy": "paper", "release": "sum"},
-    {"privacy": "dp", "release": "each"},
-    {"privacy": "dp", "release": "sum"},
-]
-# Of a study whose methods are a table: what is released is the method's.
-TABLE_WAYS = [{"privacy": "paper"}, {"privacy": "dp"}]
+WAYS = [{"privacy": "paper"}, {"privacy": "dp"}]
 CASES = [
     (study, method, way, epsilon)
     for study in apps.STUDIES
     for method in config_class(study).methods
-    for way in (WAYS if config_class(study).table is None else TABLE_WAYS)
+    for way in WAYS
     for epsilon in ((1.0,) if study in SLOW else EPSILONS)
 ]
 SLACK = 1.0 + 1e-9
@@ -119,35 +106,11 @@ def test_no_run_spends_more_than_its_epsilon(study, method, way, epsilon, tmp_pa
 
 # --- cluster-admm --------------------------------------------------------------------------------
 
-MODELS = {**SMALL["cluster-admm"], "privacy": "dp", "release": "each"}
+MODELS = {**SMALL["cluster-admm"], "privacy": "paper"}
 
 
-@pytest.mark.parametrize("sample", [0, 2])
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_another_library_finds_no_more_in_the_noise_of_every_model(epsilon, sample, tmp_path):
-    settings = {**MODELS, "epsilon": epsilon, "sample": sample, "rounds": 20}
-    result, why = spend("cluster-admm", settings, tmp_path)
-    assert why == "" or "rho" in why
-    most = 0.0
-    for entry in result.ledger["clients"]:
-        accountant = RdpAccountant([1.0 + 1.05**i for i in range(-150, 300)])
-        ratios = [event["sensitivity"] / event["sigma"] for event in entry["events"]]
-        for ratio in ratios:
-            accountant.compose(dp_accounting.GaussianDpEvent(1.0 / ratio))
-        if not ratios:
-            continue
-        together = privacy_loss_distribution.from_gaussian_mechanism(1.0 / math.hypot(*ratios))
-        assert together.get_epsilon_for_delta(1e-5) <= epsilon
-        found = accountant.get_epsilon(1e-5)
-        assert found <= epsilon * (1.0 + 1e-3)  # its orders are a grid
-        most = max(most, found)
-    if not why and not sample:
-        assert most >= 0.99 * epsilon
-
-
-@pytest.mark.parametrize("privacy", ["paper", "dp"])
-def test_a_phi0_that_spends_more_is_refused_and_says_what_to_do(privacy):
-    settings = {**MODELS, "privacy": privacy, "release": "auto", "sample": 2, "epsilon": 1.0}
+def test_a_phi0_that_spends_more_is_refused_and_says_what_to_do():
+    settings = {**MODELS, "sample": 2, "epsilon": 1.0}
     chosen = ClusterAdmmConfig.from_settings(settings)
     assert chosen.settings()["phi0"] == "auto"
     same = ClusterAdmmConfig.from_settings({**settings, "phi0": chosen.phi_start})
@@ -160,33 +123,14 @@ def test_a_phi0_that_spends_more_is_refused_and_says_what_to_do(privacy):
     ClusterAdmmConfig.from_settings(
         {**settings, "phi0": 1.2 * chosen.phi_start, "epsilon": 1.001 * enough}
     )
-    # Where nothing is noised model by model it has no say.
-    for other in ({"privacy": "none"}, {"privacy": "dp", "release": "sum", "sample": 0}):
-        ClusterAdmmConfig.from_settings({**settings, **other, "phi0": 1e6})
+    for other in ({"privacy": "none"}, {"privacy": "dp"}):
+        with pytest.raises(ConfigError, match="phi0 has no effect"):
+            ClusterAdmmConfig.from_settings({**other, "phi0": 2.0})
 
 
 def test_noise_that_falls_to_nothing_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"zeta=0\.01, rounds=200: .*epsilon=1 at delta"):
         ClusterAdmmConfig.from_settings({**MODELS, "zeta": 0.01, "rounds": 200})
-
-
-def test_a_device_lets_a_server_that_asks_again_and_again_have_no_more(tmp_path):
-    config = ClusterAdmmConfig.from_settings({**MODELS, "epsilon": 0.5})
-    device = Node("ward", -1, tmp_path / "ward.csv", tmp_path / "state", False)
-    model = np.zeros(3)
-    with pytest.raises(PrivacyRefused, match=r"declared epsilon 0\.5 at delta 1e-05"):
-        [release_model(config, 1, device, model, 1, 4, 3.0, 0.1) for _ in range(1000)]
-    assert 0.4 < DeviceLedger(tmp_path / "state").spent() <= 0.5 * SLACK
-
-
-def test_a_client_that_learns_alone_has_a_budget_for_every_time_it_is_asked(tmp_path):
-    settings = {**MODELS, "method": "local", "rounds": 50}
-    config = ClusterAdmmConfig.from_settings(settings)
-    assert config.releases == TIMES_ASKED_ALONE
-    few = ClusterAdmmConfig.from_settings({**settings, "rounds": TIMES_ASKED_ALONE})
-    assert config.phi_start == few.phi_start
-    with pytest.raises(ValueError, match="the run's rounds are 1 to 3"):
-        release_model(config, 1, Node("c", 0, None, None, True), np.zeros(3), 4, 4, 3.0, 0.1)
 
 
 def test_a_run_that_fails_tells_what_it_has_spent(tmp_path):
@@ -312,14 +256,13 @@ def test_the_ledger_tells_a_node_s_epsilon_beside_that_of_its_graph(method, tmp_
     ("study", "settings"),
     [
         ("cluster-admm", MODELS),
-        ("cluster-admm", {**MODELS, "privacy": "paper", "release": "auto"}),
         ("server-graph", SERVERS),
         ("server-graph", SUMS),
         ("gromov-wasserstein", {**GRAPHS, "privacy": "dp", "method": "fedavg"}),
         ("gromov-wasserstein", {**GRAPHS, "privacy": "paper"}),
         ("consensus-graph", {**SMALL["consensus-graph"], "privacy": "paper", "local-steps": 2}),
     ],
-    ids=lambda value: value if isinstance(value, str) else value.get("release", "auto"),
+    ids=lambda value: value if isinstance(value, str) else value["privacy"],
 )
 def test_noise_for_fewer_rounds_is_not_used_for_more(study, settings, tmp_path):
     rounds = settings["rounds"]
@@ -338,7 +281,7 @@ _FEATURES = {"standardise": "shared", "held-out": 0.3}
         ("server-graph", {**SUMS, "batch": 5, **_FEATURES}),
         ("gromov-wasserstein", {**GRAPHS, "privacy": "dp", "method": "fedavg"}),
     ],
-    ids=lambda value: value if isinstance(value, str) else value.get("release", "auto"),
+    ids=lambda value: value if isinstance(value, str) else value["privacy"],
 )
 def test_a_run_that_is_resumed_tells_of_all_it_has_spent(study, settings, tmp_path):
     whole = run(study, settings, out=tmp_path / "whole", report=False)
