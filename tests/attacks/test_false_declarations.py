@@ -35,7 +35,6 @@ NAME = f"client-{LIAR + 1}"
 SERVERS = {"servers": 3, "topology": "complete"}
 # By name: study, settings, the array of the result that everyone uses.
 SUM = {"privacy": "dp", "epsilon": 20.0, "clients": 8}
-DP = {**SUM, "personal": "server"}
 PRIVATE = {
     "consensus-graph": ({**SUM, "nodes": 6}, "consensus"),
     "joint-precision": ({**SUM, "variables": 12, "samples": "60"}, "consensus"),
@@ -251,7 +250,7 @@ def test_a_false_count_is_noted_and_bounded_in_cluster_admm():
 
 def test_a_client_of_few_samples_that_costs_all_much_noise_is_named():
     # The noise of a server's sum is what its smallest client needs.
-    config = config_class("server-graph").from_settings({**DP, "servers": 1})
+    config = config_class("server-graph").from_settings({**SUM, "servers": 1})
     assert not any("declares" in note for note in sum_warnings(config, clients(60, 50, 40), 3))
     [note] = [n for n in sum_warnings(config, clients(60, 50, 70, 1), 3) if "declares" in n]
     assert note.startswith("Client c3 declares 1 samples, the median of all clients is 50: ")

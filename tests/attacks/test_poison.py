@@ -125,7 +125,7 @@ def test_a_generous_bound_changes_no_bit(name):
 
 # Where a round is one mean over all clients, every client with the same weight in it.
 ONE_MEAN = {
-    "cluster-admm": {"servers": 1},
+    "cluster-admm": {"method": "gfl", "servers": 1},
     "server-graph": {"method": "none", "servers": 1},
     "fedgl": {},
     "fedavg": {},
