@@ -46,9 +46,10 @@ LAST = ("query.personal", "evaluate")
 TRAINS = ("train", "train.secagg_masked", "query.embed", *LAST)
 KINDS = {
     "enrolment": {"query.enrol"},
-    "rounds": {"train", "train.statistic", "query.losses", "query.embed"},
+    "rounds": {"train", "train.statistic", "train.screen", "evaluate.losses", "query.embed"},
     "sums": {"query.secagg_keys", "query.secagg_agree", "query.secagg_unmask"}
-    | {"query.secagg_meet", "train.secagg_masked", "evaluate.secagg_masked"},
+    | {"query.secagg_meet", "train.secagg_masked", "evaluate.secagg_masked"}
+    | {"train.secagg_masked_units"},
     "the end": set(LAST),
 }
 
@@ -92,6 +93,6 @@ def test_every_kind_of_message_is_among_them(recorded):
         seen.setdefault(case.study, set()).update(recorded(name))
     for study, kinds in seen.items():
         wanted = {"query.enrol", "train", *LAST, "train.secagg_masked", "query.secagg_meet"}
-        wanted |= {"query.losses"} if study == "cluster-admm" else set()
+        wanted |= {"evaluate.losses"} if study == "cluster-admm" else set()
         wanted |= {"query.embed"} if study == "gromov-wasserstein" else set()
         assert wanted <= kinds, study

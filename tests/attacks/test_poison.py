@@ -19,8 +19,6 @@ from trellis.strategies.core import wire
 
 LIAR = 4
 NAME = f"client-{LIAR + 1}"
-# Rounds as they are printed: a bound is of rounds, and a server that is bound by one asks for each.
-PLAIN = {"acceleration": "off"}
 SERVERS = {"servers": 3, "topology": "complete", "clients": 30}
 # By name: study, settings, the array of the result that is the model.
 STUDIES = {

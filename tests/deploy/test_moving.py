@@ -20,7 +20,7 @@ from trellis.privacy.device import log
 from trellis.sim.federation.certificates import make_authority, make_server
 from trellis.sim.federation.folder import Federation
 from trellis.sim.flwr_command import CONNECTION, FlwrCommand, connection_toml
-from trellis.sim.processes import descendants, flower_environment, free_port, started_at, stop_all
+from trellis.sim.processes import descendants, flower_environment, free_port, stop_all
 from trellis.sim.reach import reach
 
 from .site import Submitted, processes_of, trellis, until, write_table
@@ -276,43 +276,3 @@ def test_a_fallback_that_does_not_know_the_device_is_told_and_home_is_not_forgot
         here.first.start()
         until(lambda: here.moves()[-1] == here.first.address, lambda: json.dumps(here.moves()))
         here.online(here.first)
-
-
-def test_what_a_message_had_spent_stays_spent_and_the_same_release_costs_nothing_more(tmp_path):
-    settings = {"privacy": "dp", "release": "each", "clients": 1, "one_exchange": "off"}
-    settings |= {"tolerance": 0, "epsilon": 1}
-    with scene(tmp_path) as here, ExitStack() as stack:
-
-        def app() -> list[int]:
-            return [pid for pid in here.process.all() if "flwr-clientapp" in _command(pid)]
-
-        here.start()
-        here.online(here.first)
-        run = here.submit(here.first, "one", rounds=1000, **settings)
-        stack.callback(run.kill)
-        run.in_round(2)
-        (spent,) = here.entries()
-        assert "server" not in spent  # the owner has no name for it
-        # A message that is still worked on when the device goes.
-        pid = until(app, lambda: run.text[-4000:])[0]
-        os.kill(pid, signal.SIGSTOP)
-        here.first.kill()
-        here.online(here.second)
-        assert not started_at(pid)
-        assert here.entries() == [spent]
-        assert here.moves() == [here.second.address]
-
-        # The same release for another server is the same bits, and is counted once.
-        again = here.submit(here.second, "two", rounds=1, **settings)
-        stack.callback(again.kill)
-        again.end()
-        assert here.entries() == [spent]
-        # Another is another: what the neighbour asks for is spent for the neighbour.
-        other = here.submit(here.second, "three", rounds=1, **{**settings, "epsilon": 0.5})
-        stack.callback(other.kill)
-        other.end()
-        before, new = here.entries()
-        assert before == spent
-        assert (new["event"]["epsilon"], new["server"]) == (0.5, here.second.address)
-        words = trellis("device", "ledger", here.device / "state")
-        assert f"asked by {here.second.address}" in words

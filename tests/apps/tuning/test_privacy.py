@@ -21,7 +21,7 @@ from trellis.privacy.accounting.zcdp import zcdp_epsilon, zcdp_rho
 from .toys import STUDY, hill
 
 DP = {"privacy": "dp", "rounds": 5}
-OVER = {"rho": "0.1,10"}
+OVER = {"alpha": "0.1,10"}
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_real_runs_keep_to_the_budget_by_their_own_ledgers(hospitals, tmp_path):
     out = tmp_path / "out"
     found = tune(
         STUDY,
-        {"rho": "0.1,10"},
+        {"alpha": "0.1,10"},
         DP,
         data=hospitals,
         spend=2.0,
@@ -164,7 +164,7 @@ def test_a_failed_run_under_privacy_is_not_made_twice(hospitals, tmp_path):
 
     def failing(run):
         calls.append(run)
-        return Found(error="no luck") if run.values["rho"] == 10.0 else hill(run)
+        return Found(error="no luck") if run.values["alpha"] == 10.0 else hill(run)
 
     for _ in range(2):
         tune(
@@ -220,8 +220,7 @@ def test_another_library_finds_no_more_in_all_parts_together(total, runs):
     ratio = np.sqrt(2.0 * zcdp_rho(adding.epsilon, adding.run_delta))
     together = distributions.from_gaussian_mechanism(1.0 / (ratio * np.sqrt(runs)))
     assert 0.5 * total <= together.get_epsilon_for_delta(1e-5) <= total
-    each = {"privacy": "dp", "release": "each"}
-    plain = share(STUDY, [each], total, 1e-5, runs)
+    plain = share("server-graph", [{"privacy": "dp"}], total, 1e-5, runs)
     assert (plain.rho, plain.run_delta) == (None, 1e-5 / runs)
     worst = distributions.from_privacy_parameters(
         DifferentialPrivacyParameters(plain.epsilon, plain.run_delta)
@@ -231,7 +230,7 @@ def test_another_library_finds_no_more_in_all_parts_together(total, runs):
 
 def test_a_run_that_failed_counts_with_its_whole_part(hospitals, labelled):
     def failing(run):
-        return Found(error="after it had released") if run.values != {"rho": 0.1} else hill(run)
+        return Found(error="after it had released") if run.values != {"alpha": 0.1} else hill(run)
 
     found = tune(STUDY, OVER, DP, data=hospitals, spend=2.0, workers=1, evaluate=failing)
     assert found.unknown == 6
@@ -249,20 +248,6 @@ def test_a_run_that_failed_counts_with_its_whole_part(hospitals, labelled):
     event = PrivacyEvent.from_record({"name": "x", "what": "", "round": 0, **release(5.0)})
     expected = total_epsilon([event], 1e-5 / 3) + 2.0 + 1.5
     assert spent_by_all(found, 1e-5, plain) == pytest.approx(expected, rel=1e-6)
-
-
-def test_what_servers_spend_on_each_other_is_told(labelled):
-    settings = {
-        "privacy": "dp", "release": "each", "servers": 2, "rounds": 3, "topology": "complete",
-        "method": "hybrid", "clip": 0.1,
-    }  # fmt: skip
-    found = tune(
-        *("server-graph", {"ridge": "0.01,0.1"}, settings),
-        **{"data": labelled, "spend": 6.0, "splits": 1, "by": "disagreement", "workers": 1},
-    )
-    assert 5.9 < found.spent <= 6.0
-    with pytest.raises(RuntimeError, match="where 3 was its part of --spend 6"):
-        found.plan.share.check(Found(told=3.1))
 
 
 def test_a_run_that_was_cut_short_is_made_again_to_the_same_releases(hospitals):

@@ -96,7 +96,7 @@ def test_a_run_that_ended_before_its_first_round_is_a_report(tmp_path):
     for settings in (
         {},
         {"privacy": "paper"},
-        {"privacy": "dp", "release": "each"},
+        {"privacy": "dp"},
         {"nonsense": 1},
     ):
         empty = RunResult("cluster-admm", 1, "local", settings, status="interrupted")
