@@ -99,9 +99,11 @@ def server_graph(clients: int, servers: int, *, privacy: str = "none") -> RunRes
 
 
 def cluster_admm(clients: int, servers: int, *, privacy: str = "none") -> RunResult:
-    """Return a run of cluster-admm with three clusters."""
+    """Return a run of cluster-admm with three clusters; with privacy there are no servers."""
     rng = np.random.default_rng(4)
     features, clusters = 60, 3
+    apart = privacy == "none"
+    servers = servers if apart else 1
     models = rng.standard_normal((servers, clusters, features))
     homes, groups = np.arange(clients) * servers // clients, np.arange(clients) % clusters
     arrays = {
@@ -109,12 +111,15 @@ def cluster_admm(clients: int, servers: int, *, privacy: str = "none") -> RunRes
         "clients": models[homes, groups],
         "homes": homes,
         "clusters": groups,
-        "adjacency": _ring(servers).astype(bool),
         "truth": models[0],
         "true_clusters": groups,
     }
-    settings = {"clients": clients, "servers": servers, "privacy": privacy, "features": features}
-    columns = ("change", "tau", "nmsd-servers", "nmsd")
+    settings = {"clients": clients, "privacy": privacy, "features": features}
+    columns: tuple[str, ...] = ("change", "nmsd")
+    if apart:
+        arrays["adjacency"] = _ring(servers).astype(bool)
+        settings["servers"] = servers
+        columns = ("change", "tau", "nmsd-servers", "nmsd")
     return _run("cluster-admm", settings, arrays, features, columns, rng)
 
 

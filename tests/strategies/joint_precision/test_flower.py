@@ -244,7 +244,7 @@ def test_the_pooled_strategy_is_the_same_on_secure_sums_within_the_fixed_point()
 
 def test_a_secure_grid_refuses_rounds_that_need_every_clients_matrix():
     def act(grid):
-        with pytest.raises(StudyError, match="use train or evaluate messages"):
+        with pytest.raises(StudyError, match="no secure sum"):
             joint("group").start(SecureGrid(grid), ArrayRecord(), 2)
         return True
 
