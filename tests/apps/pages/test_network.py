@@ -146,7 +146,8 @@ def test_one_process_has_no_such_section(study, logical):
 
 
 def test_noise_in_sums_is_told_without_the_other_servers_numbers(tmp_path):
-    logical = whole("server-graph", privacy="dp", epsilon=4.0, clip=1.0, method="hybrid")
+    dp = {"privacy": "dp", "epsilon": 4.0, "clip": 1.0, "secure-aggregation": "auto"}
+    logical = whole("server-graph", method="hybrid", **dp)
     result = cut(logical, 1)
     result.ledger = logical.ledger
     result.metrics = [
