@@ -142,7 +142,8 @@ class SecureGrid(GridWrapper):
         """
         found = [group for group in groups if len(group) >= FEWEST]
         enrolled = self.grid if isinstance(self.grid, EnrolledGrid) else None
-        if found:
+        # Under a plain grid nobody would hear of those left out.
+        if len(found) == len(groups) or (found and enrolled is not None):
             for group in groups:
                 if len(group) < FEWEST and enrolled is not None:
                     few = TooFewClients.left(len(group), len(group), "are there", FEWEST)

@@ -114,12 +114,13 @@ class _Fitter:
         clients = self.chosen.number("clients", count)
         if clients > count:
             self.problems.append(f"clients={clients}: there are {count} devices")
-        servers = self.chosen.number("servers", 1) if "servers" in self.defaults else 1
+        apart = "servers" in self.defaults and self.chosen.has("servers")
+        servers = self.chosen.number("servers", 1) if apart else 1
         if servers > clients:
             self.problems.append(
                 f"servers={servers}: more than clients={clients}; every server needs one at least"
             )
-        if "servers" in self.defaults:
+        if apart:
             for name, node in self.devices.items():
                 place = int(node.get("partition-id", -1))
                 if "server" not in node and not 0 <= place < clients:

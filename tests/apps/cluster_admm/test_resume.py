@@ -46,8 +46,7 @@ def start(settings, out, app=apps.client_app, resume=False):
         {"clusters": "auto:3"},
         {"clusters": "auto:3", "sample": 2},
         {"clusters": "auto:3", "mixing": "exact"},
-        {"clusters": "auto:2-3", "rounds": 7},
-        {"clusters": "3", "method": "local"},
+        {"clusters": "auto:2", "rounds": 7},
     ],
     ids=str,
 )
@@ -67,10 +66,3 @@ def test_a_run_killed_at_any_message_and_resumed_ends_with_the_same_bits(
         for name, array in whole.arrays.items():
             assert resumed.arrays[name].tobytes() == array.tobytes(), (place, name)
         assert resumed.metrics == whole.metrics
-
-
-def test_a_choice_is_not_resumed_with_other_rounds(tmp_path):
-    settings = {**TINY, "clusters": "auto:1-2"}
-    start(settings, tmp_path)
-    with pytest.raises(ValueError, match="rounds=12, this run has rounds=13"):
-        start({**settings, "rounds": 13}, tmp_path, resume=True)

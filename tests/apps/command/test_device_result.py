@@ -10,7 +10,7 @@ import pytest
 from tests.apps.owner_runs import devices, kept_by, run_on
 from trellis.apps.command import main
 
-SETTINGS = {"servers": 1, "method": "fedavg", "rounds": 2, "held-out": 0.2}
+SETTINGS = {"method": "fedavg", "rounds": 2, "held-out": 0.2}
 
 
 @pytest.fixture

@@ -139,5 +139,5 @@ def test_a_setting_that_is_not_there_is_told(word, meant, capsys):
 
 
 def test_meanings_are_written_as_users_type():
-    assert "privacy=dp" in setting("cluster-admm", "clip-features").meaning
+    assert "privacy=dp" in setting("server-graph", "average").meaning
     assert "_" not in setting("gromov-wasserstein", "learning-rate").meaning
