@@ -37,7 +37,15 @@ SMALL = {
     study: tuple(word for setting in settings for word in ("--set", setting))
     for study, settings in _SETTINGS.items()
 }
-_SOUND = ("--set", "privacy=dp", "--set", "epsilon=5")
+_DP = ("--set", "privacy=dp", "--set", "epsilon=5")
+# The same with privacy, where cluster-admm has no servers.
+SMALL_DP = {
+    study: (
+        *(("--set", "clients=6", "--set", "rounds=2") if study == "cluster-admm" else words),
+        *_DP,
+    )
+    for study, words in SMALL.items()
+}
 
 FLOOR = ("flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy")
 _FLOOR = f"import {', '.join(FLOOR)}"
@@ -69,7 +77,7 @@ def _commands(folder: Path, full: bool) -> dict[str, Sequence[str]]:
     if full:
         for study, settings in SMALL.items():
             name, out = f"command-start-{study}", folder / study
-            commands[f"{name}-dp"] = ("run", study, *settings, *_SOUND)
+            commands[f"{name}-dp"] = ("run", study, *SMALL_DP[study])
             report = ("--out", str(out), "--force")
             commands[f"{name}-report"] = ("run", study, *settings, *report)
         commands |= {"command-start-help": ("run", "--help"), "command-start-list": ("list",)}

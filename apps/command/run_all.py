@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -81,16 +81,41 @@ def _planned(options: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]
     planned = []
     for study in apps.STUDIES:
         given = _given(options, study)
-        for suffix, settings in SHOWCASES.get(study, Showcase()).runs.items():
-            planned.append((study, suffix, settings | given))
+        runs = SHOWCASES.get(study, Showcase()).runs
+        for suffix, settings in runs.items():
             try:
-                config_class(study).from_settings(settings | given)
+                mine = settings | _with_effect(study, given, settings, runs.values())
+            except Exception:  # the same, and so is what `run` says of it
+                mine = settings | given
+            planned.append((study, suffix, mine))
+            try:
+                config_class(study).from_settings(mine)
             except ConfigError as error:
                 if given:
                     raise ConfigError(f"--set with all studies: {study}: {error}") from None
             except Exception:  # its package is broken, which is told when its turn comes
                 continue
     return planned
+
+
+def _with_effect(
+    study: str,
+    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    runs: Iterable[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return the given settings without those that only the study's other run uses."""
+    from trellis.apps.common.own_data.choosing import Chosen
+    from trellis.apps.common.settings import config_class
+
+    kind = config_class(study)
+    known = kind.kinds()
+
+    def used(key: str, run: Mapping[str, Any]) -> bool:
+        return key not in known or Chosen(kind, {**run, **given}).has(key)
+
+    alone = {key for key in given if not any(used(key, run) for run in runs)}
+    return {key: v for key, v in given.items() if key in alone or used(key, settings)}
 
 
 def _given(options: argparse.Namespace, study: str) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def asked(monkeypatch):
         (["--data", "x"], "--data with all studies: studies want different data"),
         (["--config", "x.toml"], "--config with all studies: a file has the settings of one study"),
         (["--resume", "x"], "--resume with all studies: this starts every study anew"),
-        (["--set", "rho=2"], "--set with all studies: consensus-graph: rho has no effect"),
+        (["--set", "rho=2"], "--set with all studies: gromov-wasserstein: rho: unknown setting"),
         (["--set", "rounds=0"], "--set with all studies: cluster-admm: rounds=0: must be >= 1"),
         (["--set", "joint-precision.alpha=2"], "joint-precision: alpha: unknown setting"),
         (["--set", "nobody.rho=2"], "nobody is no study"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.command_start import SMALL
+from benchmarks.command_start import SMALL, SMALL_DP
 
 ROOT = Path(__file__).parents[3]
 STATEMENT = """
@@ -21,7 +21,6 @@ from trellis.apps.command import main
 assert main(json.loads(sys.argv[1])) == 0
 print("loaded", *sorted(sys.modules))
 """
-DP = ("--set", "privacy=dp", "--set", "epsilon=5")
 
 NEVER = {
     *("ray", "cvxpy", "numba", "sympy", "torch_geometric", "torch._dynamo", "optuna"),
@@ -75,7 +74,7 @@ def test_a_run_loads_flower_numpy_and_its_study(study):
 
 @pytest.mark.parametrize("study", NUMPY)
 def test_a_sound_run_loads_masks_and_a_second_opinion_too(study):
-    found = loaded(study, *SMALL[study], *DP)
+    found = loaded(study, *SMALL_DP[study])
     assert found & WATCHED <= SECURE | OPINION | SCIPY | {"networkx"}
     assert {"dp_accounting", "trellis.strategies.core.secure"} <= found
     assert not any(name.startswith("matplotlib") for name in found)
