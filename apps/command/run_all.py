@@ -105,14 +105,13 @@ def _with_effect(
     runs: Iterable[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return the given settings without those that only the study's other run uses."""
-    from trellis.apps.common.own_data.choosing import Chosen
     from trellis.apps.common.settings import config_class
 
     kind = config_class(study)
     known = kind.kinds()
 
     def used(key: str, run: Mapping[str, Any]) -> bool:
-        return key not in known or Chosen(kind, {**run, **given}).has(key)
+        return key not in known or kind.has_effect(key, {**run, **given})
 
     alone = {key for key in given if not any(used(key, run) for run in runs)}
     return {key: v for key, v in given.items() if key in alone or used(key, settings)}

@@ -133,12 +133,15 @@ class Methods:
             Names the setting, and what would make it effective.
         """
         for key in changed:
-            if row.has(key):
-                continue
-            raise ConfigError(
-                f"{key} has no effect with method={row.method!r} and privacy={row.privacy!r}; "
-                f"{self._remedy(key, row)}"
-            )
+            if not row.has(key):
+                raise ConfigError(self.without_effect(key, row))
+
+    def without_effect(self, key: str, row: Method) -> str:
+        """Return that a setting has no effect in a method, and what would make it effective."""
+        return (
+            f"{key} has no effect with method={row.method!r} and privacy={row.privacy!r}; "
+            f"{self._remedy(key, row)}"
+        )
 
     def _remedy(self, key: str, row: Method) -> str:
         having = [other for other in self.rows if key in other.settings]

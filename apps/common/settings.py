@@ -323,6 +323,16 @@ class StudyConfig(Checked):
         """Return the default of every setting, kebab-case, before anything is chosen for a run."""
         return {**cls().settings(), **({"method": AUTO_WORD} if cls.table is not None else {})}
 
+    @classmethod
+    def has_effect(cls, key: str, settings: Mapping[str, Any]) -> bool:
+        """Return whether a setting has an effect with the method and privacy of these settings."""
+        chosen = {**cls.defaults(), **settings}
+        method, privacy = str(chosen["method"]), str(chosen["privacy"])
+        for row in () if cls.table is None else cls.table.rows:
+            if row.privacy == privacy and method in (row.method, AUTO_WORD):
+                return row.has(key)
+        return True  # building the config names what is wrong
+
     def settings(self) -> dict[str, Scalar]:
         """Return every setting of this run, kebab-case."""
         return {

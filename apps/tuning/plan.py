@@ -87,11 +87,25 @@ class Plan:
 
     def settings(self, values: Values) -> dict[str, Any]:
         """Return all settings of a run, but for its part of a budget."""
-        return {**self.given, "held-out": self.held_out, **named(self.keys, values)}
+        return {
+            **self.given,
+            "held-out": self.held_out,
+            **named(self.keys, self.with_effect(values)),
+        }
 
     def chosen(self, values: Values) -> dict[str, Any]:
         """Return the settings that stand in ``best.toml``: what was given, and what was found."""
-        return {**self.given, **named(self.keys, values)}
+        return {**self.given, **named(self.keys, self.with_effect(values))}
+
+    def with_effect(self, values: Values) -> Values:
+        """Return the values with the study's default for what has no effect beside the others."""
+        config, keys = config_class(self.study), self.keys
+        settings = {**self.given, **named(keys, values)}
+        usual = _default(self.study, self.spaces, {}, own=False)
+        return tuple(
+            value if config.has_effect(key, settings) else default
+            for key, value, default in zip(keys, values, usual, strict=True)
+        )
 
     def run(self, values: Values, seed: int) -> Run:
         """Return one run: these values on the split of a seed."""
@@ -198,12 +212,15 @@ def _default(study: str, spaces: Sequence[Space], given: Mapping[str, Any], *, o
     config = config_class(study)
     given = config.for_own_data(given) if own else given
     defaults = {f.name: f.default for f in fields(config)}
+    keys = [space.key for space in spaces]
     values: list[Scalar] = []
     for space in spaces:
         name, _ = config.typed(space.key, space.values[0])
         value: Any = defaults[name]
         if space.key in given:
             _, value = config.typed(space.key, given[space.key])
+        if name == "method" and value == AUTO_WORD and "privacy" not in keys and config.table:
+            value = config.table.default(str(given.get("privacy", config.privacy)))
         auto = name in config.auto_settings and value == config.typed(space.key, AUTO_WORD)[1]
         values.append(AUTO_WORD if auto else value)
     return tuple(values)
@@ -224,19 +241,31 @@ def _candidates(plan: Plan) -> tuple[Trial, ...]:
             "(KEY=LOW:HIGH:log:3), or --search optuna"
         )
     grid = itertools.product(*(space.values for space in plan.spaces))
+    asked = grid if whole else _one_by_one(plan)
     points = [
         Trial(values, refused=plan.refused(values))
-        for values in (grid if whole else _one_by_one(plan))
+        for values in dict.fromkeys(plan.with_effect(values) for values in asked)
     ]
     if all(trial.refused for trial in points):
         raise ConfigError(f"none of these settings can be run: {points[-1].refused}")
     for place, space in enumerate(plan.spaces):
-        for value in space.values:
+        for value in space.values if whole else ():
             having = [trial for trial in points if trial.values[place] == value]
-            if whole and all(trial.refused for trial in having):
+            if not having:
+                raise ConfigError(f"--over {space.key}: {_without_effect(plan, space.key, points[-1])}")
+            if all(trial.refused for trial in having):
                 raise ConfigError(f"--over {space.key}: {value} is refused: {having[0].refused}")
     default = Trial(plan.default, refused=plan.refused(plan.default))
     return (default, *(trial for trial in points if trial.values != plan.default))
+
+
+def _without_effect(plan: Plan, key: str, trial: Trial) -> str:
+    """Return that a setting has no effect with the others, and what would give it one."""
+    config = config_class(plan.study).from_settings(
+        {k: v for k, v in plan.chosen(trial.values).items() if k in ("method", "privacy")}
+    )
+    assert config.table is not None and config.row is not None
+    return config.table.without_effect(key, config.row)
 
 
 def _one_by_one(plan: Plan) -> Iterator[Values]:

@@ -45,12 +45,7 @@ class Chosen:
 
     def has(self, key: str) -> bool:
         """Return whether a setting has an effect with the method and privacy that are set."""
-        chosen = {**self.kind.defaults(), **self.settings}
-        method, privacy = str(chosen["method"]), str(chosen["privacy"])
-        for row in () if self.kind.table is None else self.kind.table.rows:
-            if row.privacy == privacy and method in (row.method, AUTO_WORD):
-                return row.has(key)
-        return True  # building the config names what is wrong
+        return self.kind.has_effect(key, self.settings)
 
     def number(self, key: str, otherwise: int) -> int:
         """Return a setting that is a whole number; building the config names one that is not."""

@@ -42,6 +42,22 @@ def test_a_combination_that_the_study_refuses_is_skipped_with_its_reason():
     assert plan.runs == 3 * 3
 
 
+def test_a_setting_without_effect_in_a_method_stays_at_its_default_there():
+    plan = make_plan(STUDY, {"rho": "0.1,0.3", "method": "fedgl,igl"})
+    assert [trial.values for trial in plan.candidates] == [
+        (1.0, "fedgl"),  # what auto is
+        (0.1, "fedgl"),
+        (1.0, "igl"),  # once, whatever rho is
+        (0.3, "fedgl"),
+    ]
+    assert not any(trial.refused for trial in plan.candidates)
+    assert plan.settings((0.1, "igl")) == {"held-out": 0.2, "rho": 1.0, "method": "igl"}
+    plan = make_plan(STUDY, {"rho": "0.1:1:log", "method": "fedgl,igl"}, search="optuna", trials=9)
+    assert not plan.refused((0.5, "igl"))
+    with pytest.raises(ConfigError, match=r"--over rho: rho has no effect with method='igl'"):
+        make_plan(STUDY, {"rho": "0.1,0.3"}, {"method": "igl"})
+
+
 def test_a_value_that_is_refused_with_all_others_is_an_error():
     with pytest.raises(ConfigError, match=r"--over rho: -2.0 is refused: rho=-2.0: must be > 0"):
         make_plan(STUDY, {"rho": "-2,1", "lambda": "0.1,0.2"})
