@@ -109,7 +109,9 @@ class RunResult:
             write_atomically(folder / "metrics.csv", metrics_csv(self.metrics).encode())
         if self.scores:
             write_atomically(folder / "scores.csv", scores_csv(self.scores).encode())
-        write_atomically(folder / "run.json", json.dumps(self.header(), indent=2).encode())
+        text = io.StringIO()
+        json.dump(self.header(), text, indent=2)  # `dumps` would hold every token at once
+        write_atomically(folder / "run.json", text.getvalue().encode())
         return folder
 
     def header(self) -> dict[str, Any]:

@@ -252,7 +252,9 @@ def _candidates(plan: Plan) -> tuple[Trial, ...]:
         for value in space.values if whole else ():
             having = [trial for trial in points if trial.values[place] == value]
             if not having:
-                raise ConfigError(f"--over {space.key}: {_without_effect(plan, space.key, points[-1])}")
+                raise ConfigError(
+                    f"--over {space.key}: {_without_effect(plan, space.key, points[-1])}"
+                )
             if all(trial.refused for trial in having):
                 raise ConfigError(f"--over {space.key}: {value} is refused: {having[0].refused}")
     default = Trial(plan.default, refused=plan.refused(plan.default))
@@ -264,7 +266,8 @@ def _without_effect(plan: Plan, key: str, trial: Trial) -> str:
     config = config_class(plan.study).from_settings(
         {k: v for k, v in plan.chosen(trial.values).items() if k in ("method", "privacy")}
     )
-    assert config.table is not None and config.row is not None
+    assert config.table is not None
+    assert config.row is not None
     return config.table.without_effect(key, config.row)
 
 

@@ -54,7 +54,7 @@ def test_real_runs_side_by_side_are_the_runs_one_after_the_other(tmp_path):
         (["--over", "rho"], "write KEY="),
         ([], "nothing to tune"),
         (["--over", "rho=1:2", "--by", "mccc", *QUICK, "--workers", "1"], "--by mccc: no such"),
-        (["--over", "beta=0.5:2", "--by", "noise", "--set", "privacy=dp", *QUICK,
+        (["--over", "alpha=0.5,1", "--by", "consensus-edges", "--set", "privacy=dp", *QUICK,
           "--workers", "1"], "--better lower or"),
         (["--over", "rho=1:2", "--set", "privacy=dp", *QUICK],
          "rho has no effect with method='fedgl' and privacy='dp'"),
