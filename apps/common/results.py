@@ -102,9 +102,7 @@ class RunResult:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         if self.arrays:
-            buffer = io.BytesIO()
-            np.savez(buffer, **self.arrays)  # type: ignore[arg-type]
-            write_atomically(folder / "result.npz", buffer.getvalue())
+            write_atomically(folder / "result.npz", npz(self.arrays))
         if self.metrics:
             write_atomically(folder / "metrics.csv", metrics_csv(self.metrics).encode())
         if self.scores:
@@ -221,7 +219,14 @@ def said(error: BaseException) -> str:
     return str(error).strip() or type(error).__name__
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def npz(arrays: Mapping[str, NDArray[Any]]) -> memoryview:
+    """Return the bytes of an ``.npz`` file."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getbuffer()
+
+
+def write_atomically(path: Path, data: bytes | memoryview) -> None:
     """Write ``path`` so that a crash leaves the old file or the new one, never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
