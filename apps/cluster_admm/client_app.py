@@ -18,16 +18,16 @@ from trellis.apps.common.private.personal import Personal, personal
 from trellis.privacy.accounting.budget import PrivacyRefused
 from trellis.privacy.secagg.client import register
 from trellis.strategies.core import wire
-from trellis.strategies.core.robust import clipped
 
 from .data import cluster_of, server_of
-from .local import memory, sent_array, sent_config, solved
+from .local import memory, sent_array, sent_config
 from .methods import METHODS
 from .private.device import own as own_of_moments
 from .private.device import summands
 from .problem import mean_losses
 
 app = ClientApp()
+METHODS.answer_train(app, lambda context: memory.run(context).config)
 
 
 @enrolment(app)
@@ -41,28 +41,6 @@ def enrol(message: Message, context: Context) -> Message:
     moments = units.own_moments(client.columns) if told else ()
     places = {"server": server, "cluster": cluster} | ({"zeros": samples.zeros} if told else {})
     return introduction(message, node, len(samples.y), samples.columns, moments, **places)
-
-
-@app.train()
-def train(message: Message, context: Context) -> Message:
-    """Answer as the run's method does."""
-    config = memory.run(context).config
-    row = METHODS.row(config.method, config.privacy)
-    reply: Message = METHODS.load(row.client)(message, context)
-    return reply
-
-
-def model(message: Message, context: Context) -> Message:
-    """Return this client's solution of (4)."""
-    found = solved(message, context)
-    w = clipped(found.w, found.v / found.rho, found.config.norm_bound)
-    content = RecordDict({"arrays": wire.record({"model": w}), "metrics": found.metrics()})
-    return Message(content, reply_to=message)
-
-
-def sums_only(message: Message, context: Context) -> Message:
-    """Refuse: this method answers in noisy secure sums only, or not at all."""
-    raise PrivacyRefused("the run asks for noisy sums only; this reply would be in the clear")
 
 
 @app.evaluate("losses")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, MetricRecord
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from trellis.apps.common.evaluation.holding import held_out_rows
@@ -20,6 +20,7 @@ from trellis.apps.common.own_data.sent import SampledClient
 from trellis.apps.server_graph.data import Samples
 from trellis.privacy.accounting.budget import Policy
 from trellis.strategies.core import wire
+from trellis.strategies.core.robust import clipped
 
 from .config import ClusterAdmmConfig
 from .data import client_table, cluster_of, held_out_count, is_numeric
@@ -90,6 +91,14 @@ def solved(message: Message, context: Context) -> Solved:
     rho, share = wire.number(config, "rho", *_RHO_RANGE), wire.number(config, "share", 0.0, 1.0)
     w = client.step(run.config, rho, share).solve(v)
     return Solved(run.config, run.seed, client, server_round, v, rho, w)
+
+
+def model(message: Message, context: Context) -> Message:
+    """Return this client's solution of (4)."""
+    found = solved(message, context)
+    w = clipped(found.w, found.v / found.rho, found.config.norm_bound)
+    content = RecordDict({"arrays": wire.record({"model": w}), "metrics": found.metrics()})
+    return Message(content, reply_to=message)
 
 
 def slot(context: Context, client: Client) -> int:

@@ -84,7 +84,7 @@ def _admm(method: str) -> Method:
     return Method(
         *(method, "none", frozenset(_ADMM[method]), _NOTHING),
         server=f"server_app:{method}",
-        client="client_app:model",
+        client="local:model",
     )
 
 
@@ -106,21 +106,19 @@ METHODS = Methods(
         Method(
             *("local", "none", frozenset(_LOCAL), _NOTHING),
             server="server_app:local",
-            client="client_app:model",
+            client="local:model",
         ),
         _admm("fedavg"),
         *(_as_printed(method) for method in _ADMM),
         Method(
             *("moments", "dp", frozenset(_SUMS), _MOMENTS),
             server="server_app:moments",
-            client="client_app:sums_only",
             sums=True,
             on_device=True,
         ),
         Method(
             *("local", "dp", frozenset(_LOCAL), _ON_DEVICE),
             server="server_app:on_devices",
-            client="client_app:sums_only",
             on_device=True,
         ),
     ),

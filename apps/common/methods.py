@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trellis.apps.common.checks.checking import ConfigError
+from trellis.privacy.device.codes import PrivacyRefused
+
+if TYPE_CHECKING:
+    from flwr.app import Context, Message
+    from flwr.clientapp import ClientApp
+
+    from trellis.apps.common.settings import StudyConfig
 
 # Settings of a run that have an effect in every method.
 OF_EVERY_RUN = frozenset(
@@ -41,7 +48,8 @@ class Method:
     claim : what is claimed of its privacy: ``claim``, ``adversary``, ``neighbouring``,
         ``not_covered``
     server : what builds the server's rounds, ``module:function`` in the study's package
-    client : what answers ``train`` messages on a client, in the same form; loaded when it is needed
+    client : what answers ``train`` messages on a client, in the same form, loaded when needed;
+        empty if no reply of a single client ever leaves it
     sums : whether clients' replies are noisy secure sums, so that ``epsilon`` is spent on these
     masks : whether clients' replies reach the server as secure sums only
     on_device : whether clients make results of their own on their devices, which stay there
@@ -52,7 +60,7 @@ class Method:
     settings: frozenset[str]
     claim: Mapping[str, str]
     server: str
-    client: str
+    client: str = ""
     sums: bool = False
     masks: bool = False
     on_device: bool = False
@@ -119,6 +127,29 @@ class Methods:
         module, _, function = name.partition(":")
         found: Callable[..., Any] = getattr(import_module(f"{self.package}.{module}"), function)
         return found
+
+    def answer_train(self, app: ClientApp, settings: Callable[[Context], StudyConfig]) -> None:
+        """Let ``app`` answer ``train`` messages as the row of the run's settings says.
+
+        The one place that decides it: a client whose replies reach the server as secure sums only,
+        or not at all, refuses to send one in the clear.
+
+        Parameters
+        ----------
+        settings : returns a run's settings
+        """
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            config = settings(context)
+            row = self.row(config.method, config.privacy)
+            if config.masked or not row.client:
+                raise PrivacyRefused(
+                    f"method={row.method!r} with privacy={row.privacy!r}: this reply would be in "
+                    "the clear; clients answer in secure sums only, or not at all"
+                )
+            reply: Message = self.load(row.client)(message, context)
+            return reply
 
     def refuse_without_effect(self, row: Method, changed: Iterable[str]) -> None:
         """Refuse settings that a user has changed and that have no effect in this method.

@@ -10,7 +10,6 @@ from __future__ import annotations
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from trellis.apps.common.node import Node, seed_of
-from trellis.apps.common.release import Statistic
 from trellis.apps.common.seeds import generator
 from trellis.privacy.accounting.events import PrivacyEvent
 from trellis.privacy.mechanisms.gaussian import classic_gaussian_sigma
@@ -19,7 +18,7 @@ from trellis.strategies.core import wire
 from trellis.strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
-from .local import local_graph, sent_graphs, sent_numbers, settings_of, statistic_of
+from .local import Statistic, local_graph, sent_graphs, sent_numbers, settings_of, statistic_of
 from .problem import Vector
 
 

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trellis.apps.common.node import Node
-from trellis.apps.common.release import Statistic
 from trellis.apps.common.seeds import generator
 from trellis.apps.common.settings import ConfigError
 from trellis.privacy.accounting.events import PrivacyEvent
@@ -36,6 +35,7 @@ from trellis.privacy.secagg.graph import expected_noisers
 
 from .as_printed import paper_noise
 from .config import ConsensusGraphConfig
+from .local import Statistic
 from .private import pooled
 from .private.device import release_ratio
 from .problem import Matrix, Vector, edge_ends, node_count, statistic

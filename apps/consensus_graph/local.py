@@ -1,4 +1,7 @@
-"""One client's part of Algorithm 1: its statistic, (13) solved exactly or by K steps, and line 5.
+"""What one client of Algorithm 1 answers: (13) solved exactly or by K steps, and line 5.
+
+`graph`, `averaged_graph` and `statistic_alone` answer ``train`` messages; which of them does is the
+method's (`methods`).
 
 The statistic zbar is computed from the data once, at enrolment, and stays in ``context.state``. So
 does, where (13) is solved by gradient steps, the graph before the last one: line 5 of Algorithm 1
@@ -9,20 +12,97 @@ client.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from trellis.apps.common.node import Node, seed_of
-from trellis.apps.common.release import Statistic
 from trellis.apps.common.results import write_atomically
 from trellis.privacy.accounting.budget import Policy
+from trellis.strategies.consensus_graph.bound import clipped_terms, sent_terms
 from trellis.strategies.core import wire
+from trellis.strategies.core.robust import clipped
 
 from .config import ConsensusGraphConfig
 from .data import client_table, in_units
 from .private.score import split
-from .problem import Vector, statistic
+from .problem import Vector, objective, statistic
 from .solver import accelerated_steps, solve
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A client's mean squared differences zbar (p,), and how many signals they are of."""
+
+    values: Vector
+    count: int
+
+    def keep(self, state: RecordDict) -> None:
+        """Store the statistic in a node's ``context.state``."""
+        state["statistic"] = wire.record({"values": self.values})
+        state["statistic-count"] = ConfigRecord({"count": self.count})
+
+    @classmethod
+    def from_records(cls, state: RecordDict) -> Statistic:
+        """Return what `keep` stored."""
+        # Not `array_records` and `config_records`, which copy all records.
+        values = wire.unpack(state["statistic"]["values"])  # type: ignore[arg-type]
+        return cls(values, int(state["statistic-count"]["count"]))  # type: ignore[arg-type]
+
+
+# --- answers to ``train`` -----------------------------------------------------------------------
+
+
+def graph(message: Message, context: Context) -> Message:
+    """Return this client's graph: (13), from the consensus and the pull the server sent."""
+    config = settings_of(context)
+    known = statistic_of(config, context)
+    sent = sent_graphs(message, known.values.size)
+    server_round, pull = sent_numbers(message)
+    w = local_graph(config, context, known.values, sent, pull, server_round)
+    w = clipped(w, sent["consensus"], config.norm_bound)
+    value = objective(w, known.values, config.alpha, config.beta)
+    metrics = MetricRecord({"objective": value, "num-examples": known.count})
+    content = RecordDict({"arrays": wire.record({"weights": w}), "metrics": metrics})
+    return Message(content, reply_to=message)
+
+
+def averaged_graph(message: Message, context: Context) -> Message:
+    """Return this client's term of one graph for all; until there is a mean slope, its slope too.
+
+    Slope and objective are sent once, in the first exchange; later replies are computed from the
+    mean slope that the server sends, and tell nothing of the client's data.
+    """
+    config = settings_of(context)
+    known = statistic_of(config, context)
+    sent = sent_graphs(message, known.values.size)
+    first = "slope" not in sent
+    # FedAvg replaces the slope of this client's data by the mean slope.
+    z = known.values if first else 0.5 * sent["slope"]
+    server_round, _ = sent_numbers(message)
+    w = local_graph(config, context, z, sent, 0.0, server_round)
+    slope = 2.0 * known.values if first else None
+    terms = sent_terms(sent["consensus"], sent.get("slope"), has_slope=first)
+    own = clipped_terms((w, slope), terms, config.beta, config.norm_bound)
+    arrays = {"weights": own[0]}
+    if own[1] is not None:
+        value = objective(w, known.values, config.alpha, config.beta)
+        arrays |= {"slope": own[1], "objective": np.array([value])}
+    metrics = MetricRecord({"num-examples": known.count})
+    content = RecordDict({"arrays": wire.record(arrays), "metrics": metrics})
+    return Message(content, reply_to=message)
+
+
+def statistic_alone(message: Message, context: Context) -> Message:
+    """Return this client's statistic as it is: the method ``one-shot``."""
+    known = statistic_of(settings_of(context), context)
+    arrays = wire.record({"statistic": known.values})
+    metrics = MetricRecord({"num-examples": known.count})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+
+# --- what they are made of ----------------------------------------------------------------------
 
 
 def settings_of(context: Context) -> ConsensusGraphConfig:

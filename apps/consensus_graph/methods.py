@@ -80,7 +80,7 @@ METHODS = Methods(
         Method(
             *("fedgl", "none", frozenset(_FEDGL), _NOTHING),
             server="server_app:fedgl",
-            client="client_app:graph",
+            client="local:graph",
         ),
         Method(
             *("fedgl", "paper", frozenset(_FEDGL | {"epsilon", "delta", "clip"}), _PAPER),
@@ -90,36 +90,33 @@ METHODS = Methods(
         Method(
             *("fedgl", "dp", frozenset(_DP), _SUM),
             server="server_app:pooled_consensus",
-            client="client_app:sums_only",
             sums=True,
             on_device=True,
         ),
         Method(
             *("igl", "none", frozenset(_LOCAL), _NOTHING),
             server="server_app:independent",
-            client="client_app:graph",
+            client="local:graph",
         ),
         Method(
             *("igl", "dp", frozenset(_DATA), _ON_DEVICE),
             server="server_app:on_devices",
-            client="client_app:sums_only",
             on_device=True,
         ),
         Method(
             *("fedavg", "none", frozenset(_FEDAVG), _NOTHING),
             server="server_app:averaged",
-            client="client_app:averaged_graph",
+            client="local:averaged_graph",
         ),
         Method(
             *("fedavg", "dp", frozenset(_DP), _SUM),
             server="server_app:pooled_consensus",
-            client="client_app:sums_only",
             sums=True,
         ),
         Method(
             *("one-shot", "none", frozenset(_DATA | {"beta", "rho", "lambda"}), _ONE_SHOT),
             server="server_app:one_shot",
-            client="client_app:statistic",
+            client="local:statistic_alone",
         ),
     ),
 )

@@ -123,16 +123,7 @@ def enrol(message: Message, context: Context) -> Message:
     return introduction(message, client.node, len(client.graphs), names, classes=classes)
 
 
-@app.train()
-def train(message: Message, context: Context) -> Message:
-    """Answer as the run's method does."""
-    config = _memory.run(context).config
-    if config.secure_aggregation:
-        raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
-    reply: Message = METHODS.load(METHODS.row(config.method, config.privacy).client)(
-        message, context
-    )
-    return reply
+METHODS.answer_train(app, lambda context: _memory.run(context).config)
 
 
 def update(message: Message, context: Context) -> Message:
@@ -154,15 +145,6 @@ def update(message: Message, context: Context) -> Message:
     metrics = MetricRecord({"num-examples": float(done.count), "loss": loss, **hits})
     arrays = wire.record({"weights": done.weights})
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
-
-
-def nothing(message: Message, context: Context) -> Message:
-    """Refuse: in this method no update leaves a client in the clear, or at all."""
-    config = _memory.run(context).config
-    raise PrivacyRefused(
-        f"with method={config.method!r} and privacy={config.privacy!r} no update leaves a client "
-        "in the clear"
-    )
 
 
 def train_terms(message: Message, context: Context) -> Summands:

@@ -111,7 +111,6 @@ METHODS = Methods(
         GnnMethod(
             *("untrained", "none", frozenset(_UNTRAINED), _NOTHING),
             server="server_app:untrained",
-            client="client_app:nothing",
             trains=False,
         ),
         GnnMethod(
@@ -129,14 +128,12 @@ METHODS = Methods(
         GnnMethod(
             *("untrained", "paper", frozenset(_UNTRAINED | _ENCODED), _PAPER),
             server="server_app:untrained",
-            client="client_app:nothing",
             encoder="printed",
             trains=False,
         ),
         GnnMethod(
             *("untrained", "dp", frozenset(_UNTRAINED | _LDP), _BITS),
             server="server_app:untrained",
-            client="client_app:nothing",
             on_device=True,
             encoder="multi-bit",
             trains=False,
@@ -144,7 +141,6 @@ METHODS = Methods(
         GnnMethod(
             *("fedavg", "dp", frozenset(_UNTRAINED | _STEPS | _LDP | _NOISE), _SUMS),
             server="server_app:noisy",
-            client="client_app:nothing",
             sums=True,
             on_device=True,
             encoder="multi-bit",

@@ -57,17 +57,7 @@ from .problem import LocalProblem, step_of
 from .solver import clime_alone, glasso_alone
 
 app = ClientApp()
-
-
-@app.train()
-def train(message: Message, context: Context) -> Message:
-    """Answer as the run's method does."""
-    config = settings_of(context)
-    if config.masked:
-        raise ValueError("the run asks for noisy sums only; this reply would be a client's own")
-    row = METHODS.row(config.method, config.privacy)
-    content: RecordDict = METHODS.load(row.client)(message, context)
-    return Message(content, reply_to=message)
+METHODS.answer_train(app, settings_of)
 
 
 @app.train("screen")
@@ -82,11 +72,11 @@ def screen(message: Message, context: Context) -> Message:
     return Message(_entries(config, context, cut), reply_to=message)
 
 
-def step(message: Message, context: Context) -> RecordDict:
+def step(message: Message, context: Context) -> Message:
     """Return Omega (14) and this client's terms of the certificate."""
     config = settings_of(context)
     if streamed_size(context) is not None or streamed(config, context) is not None:
-        return _step_on_blocks(config, message.content, context)
+        return Message(_step_on_blocks(config, message.content, context), reply_to=message)
     known = correlation_of(config, context)
     began = time.perf_counter()
     order = read_step_order(message.content, len(known.matrix), config.wire)
@@ -99,7 +89,7 @@ def step(message: Message, context: Context) -> RecordDict:
     seconds = time.perf_counter() - began
     omega = clipped(found.omega, order.psi, config.norm_bound)
     reply = Stepped(omega, found.loss, found.log_det, known.smallest, seconds)
-    return step_reply(reply, known.count, config.wire)
+    return Message(step_reply(reply, known.count, config.wire), reply_to=message)
 
 
 def _step_on_blocks(
@@ -123,22 +113,22 @@ def _step_on_blocks(
     return step_reply(reply, size[1], config.wire)
 
 
-def glasso(message: Message, context: Context) -> RecordDict:
+def glasso(message: Message, context: Context) -> Message:
     """Return this client's own matrices at every point of the path, by the graphical lasso."""
     config, lambdas = settings_of(context), _lambdas(message)
     if (table := streamed(config, context)) is not None:
         found = solve_alone_streamed(config, table, lambdas)
-        return _alone(found, len(table.values))
+        return _alone(message, found, len(table.values))
     known = correlation_of(config, context)
     solved = glasso_alone(config, known.matrix, lambdas)
-    return _alone({**solved, "smallest": np.array(known.smallest)}, known.count)
+    return _alone(message, {**solved, "smallest": np.array(known.smallest)}, known.count)
 
 
-def clime(message: Message, context: Context) -> RecordDict:
+def clime(message: Message, context: Context) -> Message:
     """Return this client's own matrices at every point of the path, by CLIME."""
     known = correlation_of(settings_of(context), context)
     solved = clime_alone(known.matrix, _lambdas(message))
-    return _alone({**solved, "smallest": np.array(known.smallest)}, known.count)
+    return _alone(message, {**solved, "smallest": np.array(known.smallest)}, known.count)
 
 
 def _lambdas(message: Message) -> NDArray[np.float64]:
@@ -146,14 +136,15 @@ def _lambdas(message: Message) -> NDArray[np.float64]:
     return np.asarray(points[:, 0])
 
 
-def _alone(arrays: dict[str, NDArray[np.generic]], count: int) -> RecordDict:
+def _alone(message: Message, arrays: dict[str, NDArray[np.generic]], count: int) -> Message:
     metrics = MetricRecord({"num-examples": count})
-    return RecordDict({"arrays": wire.record(arrays), "metrics": metrics})
+    content = RecordDict({"arrays": wire.record(arrays), "metrics": metrics})
+    return Message(content, reply_to=message)
 
 
-def correlations(message: Message, context: Context) -> RecordDict:
+def correlations(message: Message, context: Context) -> Message:
     """Return all of S: the method ``one-shot``."""
-    return _entries(settings_of(context), context, 0.0)
+    return Message(_entries(settings_of(context), context, 0.0), reply_to=message)
 
 
 def _entries(config: JointPrecisionConfig, context: Context, cut: float) -> RecordDict:
@@ -161,15 +152,10 @@ def _entries(config: JointPrecisionConfig, context: Context, cut: float) -> Reco
     return screening_reply(known.matrix, cut, known.smallest, known.count, config.wire)
 
 
-def data(message: Message, context: Context) -> RecordDict:
+def data(message: Message, context: Context) -> Message:
     """Return the raw data: the method ``pooled``, in a simulation only."""
     _, learned, _ = samples_of(settings_of(context), context)
-    return _alone({"data": np.ascontiguousarray(learned.values)}, len(learned.values))
-
-
-def sums_only(message: Message, context: Context) -> RecordDict:
-    """Refuse: this method answers in noisy secure sums only, or not at all."""
-    raise ValueError("the run asks for noisy sums only; this reply would be a client's own")
+    return _alone(message, {"data": np.ascontiguousarray(learned.values)}, len(learned.values))
 
 
 @enrolment(app)

@@ -136,11 +136,6 @@ class JointPrecisionConfig(StudyConfig):
             found |= {"path": 0, **given}
         return found
 
-    @property
-    def chosen_later(self) -> bool:
-        """Whether penalties wait for what enrolment tells."""
-        return self.is_auto("lambda1") or self.is_auto("lambda2")
-
     def resolved(self, variables: int, counts: Sequence[int]) -> Self:
         """Return the settings with numbers in place of ``auto``, for clients of so many samples.
 

@@ -130,7 +130,6 @@ METHODS = Methods(
         Method(
             *("group", "dp", frozenset(_DP | {"rho"}), _SUM_AND_OWN),
             server="server_app:pooled_consensus",
-            client="client_app:sums_only",
             sums=True,
             on_device=True,
         ),
@@ -138,7 +137,6 @@ METHODS = Methods(
         Method(
             *("fused", "dp", frozenset(_DP | {"rho"}), _SUM_AND_OWN),
             server="server_app:pooled_consensus",
-            client="client_app:sums_only",
             sums=True,
             on_device=True,
         ),
@@ -146,7 +144,6 @@ METHODS = Methods(
         Method(
             *("glasso", "dp", frozenset(_SYNTHETIC | _PATH | {"rho"}), _ON_DEVICE),
             server="server_app:on_devices",
-            client="client_app:sums_only",
             on_device=True,
         ),
         *_clear("clime", _DATA, "alone", "clime"),
@@ -154,7 +151,6 @@ METHODS = Methods(
         Method(
             *("pooled", "dp", frozenset(_DP), _SUM),
             server="server_app:pooled_consensus",
-            client="client_app:sums_only",
             sums=True,
         ),
         _clear("one-shot", _POOLED | {"wire"}, "one_shot", "correlations")[0],

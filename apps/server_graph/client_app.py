@@ -116,14 +116,7 @@ def enrol(message: Message, context: Context) -> Message:
     return introduction(message, node, count, samples.columns, moments, **places)
 
 
-@app.train()
-def train(message: Message, context: Context) -> Message:
-    """Answer as the run's method does."""
-    config = _memory.run(context).config
-    if config.masks_clients:
-        raise ValueError("the run asks for secure aggregation; this reply would be in the clear")
-    reply: Message = METHODS.load(config.row.client)(message, context)
-    return reply
+METHODS.answer_train(app, lambda context: _memory.run(context).config)
 
 
 def model(message: Message, context: Context) -> Message:
@@ -133,17 +126,12 @@ def model(message: Message, context: Context) -> Message:
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
 
-def sums_only(message: Message, context: Context) -> Message:
-    """Refuse: this method answers in noisy secure sums only."""
-    raise ValueError("the run asks for noisy sums only; this reply would be in the clear")
-
-
 def summands(message: Message, context: Context) -> Summands:
     """Return what this client adds to its server's sum: its model, or clipped gradients."""
     config = _memory.run(context).config
     if config.sums:
         return _gradient(message, context)
-    if not config.masks_clients:
+    if not config.masked:
         raise ValueError("the run asks for no secure sums")
     # Every client counts alike in (7).
     return Summands({"model": _update(message, context), COUNT: np.ones(1)})

@@ -133,7 +133,7 @@ class ServerGraphConfig(StandardisedConfig):
         self.one_of("on_server_loss", ("drop", "rehome"))
         self.at_least("features", 1)
         self.sample_counts()
-        self.refuse_robust(masked=self.masks_clients)
+        self.refuse_robust(masked=self.masked)
         own = self.asked_by_a_server
         if self.robust in ("median", "trimmed") and own < FEWEST:
             raise ConfigError(
@@ -223,12 +223,7 @@ class ServerGraphConfig(StandardisedConfig):
 
     @property
     def masked(self) -> bool:
-        """Whether clients' replies reach the server as secure sums only."""
-        return self.masks_clients
-
-    @property
-    def masks_clients(self) -> bool:
-        """Whether clients' replies reach their server by secure aggregation."""
+        """Whether clients' replies reach their server as secure sums only."""
         if self.sums:
             return True
         if self.secure_aggregation == "auto":
@@ -238,7 +233,7 @@ class ServerGraphConfig(StandardisedConfig):
     @property
     def clear_updates(self) -> bool:
         """Whether a server sees its clients' updates one by one."""
-        return not self.masks_clients
+        return not self.masked
 
     def sample_counts(self) -> list[int]:
         """Return the number of synthetic samples of every client."""

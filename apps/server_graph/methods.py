@@ -112,7 +112,6 @@ def _summed(method: str, settings: set[str]) -> Method:
     return Method(
         *(method, "dp", frozenset(_DP | settings), _SUMS),
         server="server_app:gradient_rounds",
-        client="client_app:sums_only",
         sums=True,
         masks=True,
         on_device=True,

@@ -93,7 +93,7 @@ def statement(
     """
     masked = (
         "Clients' updates were masked: their server learned the sum over the clients that stayed."
-        if config.masks_clients
+        if config.masked
         else "Every server saw the single updates of its clients."
     )
     found = dict(config.row.claim)
@@ -197,6 +197,6 @@ def warnings(
 
 
 def _protection(config: ServerGraphConfig) -> str:
-    if config.masks_clients:
+    if config.masked:
         return "What protects a client is secure aggregation: its server learns sums only."
     return "Nothing protects a client: its updates are sent as they are."

@@ -192,7 +192,7 @@ class GraphRun:
                 )
                 continue
             asked = min(self.config.sample or own, own)
-            if self.config.masks_clients and asked < FEWEST:
+            if self.config.masked and asked < FEWEST:
                 raise StudyError(
                     f"round 1: server {server} asks {asked} clients; the sum of fewer than "
                     f"{FEWEST} would tell one of them the others' models. Give every server "
@@ -295,7 +295,7 @@ class OpenRun(GraphRun):
     def middleware(self, grid: EnrolledGrid) -> Grid:
         """Return secure sums, or bounds on single replies."""
         robust = self.run.robust
-        if self.config.masks_clients:  # then the devices keep the bound, before they mask
+        if self.config.masked:  # then the devices keep the bound, before they mask
             from trellis.strategies.core.secure import SecureSum
             from trellis.strategies.secure_grid import SecureGrid
 

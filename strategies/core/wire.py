@@ -65,19 +65,6 @@ def pack(array: NDArray[Any]) -> Array:
     return result
 
 
-class PackedOnce:
-    """`pack` of an array that goes to many clients and is replaced as a whole, never changed."""
-
-    def __init__(self) -> None:
-        self._last: tuple[NDArray[Any], Array] | None = None
-
-    def __call__(self, array: NDArray[Any]) -> Array:
-        """Return ``array`` as a Flower `Array`, the same one while it is the same array."""
-        if self._last is None or self._last[0] is not array:
-            self._last = array, pack(array)
-        return self._last[1]
-
-
 def unpack(array: Array) -> NDArray[Any]:
     """Return the content of a Flower `Array` as a read-only view, without copying.
 

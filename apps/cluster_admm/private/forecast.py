@@ -47,12 +47,6 @@ def explained(snr: float) -> float:
     return snr**2 / (1.0 + snr**2)
 
 
-def samples_needed(share: float, size: int, epsilon: float, config: ClusterAdmmConfig) -> int:
-    """Return how many samples, over all clients, a model needs to explain ``share``."""
-    snr = math.sqrt(share / (1.0 - share))
-    return math.ceil(snr / signal_to_noise(1.0, size, epsilon, config))
-
-
 def worth(config: ClusterAdmmConfig, samples: int, size: int, clients: int) -> float | None:
     """Return the least epsilon with which the private models explain more than a client alone."""
     by_itself = samples / max(clients, 1) / size

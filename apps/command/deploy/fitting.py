@@ -134,13 +134,12 @@ class _Fitter:
             if not any(str(error).partition(":")[0] in problem for problem in self.problems):
                 self.problems.append(str(error))
             return
-        self._check_sums(config, servers, clients)
+        if apart and config.masked:
+            self._check_sums(servers, clients)
         self._check_clusters(config)
         self._check_policies(config)
 
-    def _check_sums(self, config: StudyConfig, servers: int, clients: int) -> None:
-        if not getattr(config, "masks_clients", False) or config.method == "fedavg":
-            return
+    def _check_sums(self, servers: int, clients: int) -> None:
         if 0 < clients // max(servers, 1) < FEWEST:
             self.problems.append(
                 f"servers={servers}: {clients} clients leave a server with "

@@ -142,12 +142,6 @@ def _choose_servers(chosen: Chosen, nodes: Sequence[Mapping[str, Any]], asked_fo
         chosen.take("topology", "complete", "few servers")
 
 
-def _lower_clusters(chosen: Chosen, clients: int) -> None:
-    usual = str(chosen.defaults["clusters"])
-    if usual.isdecimal() and clients < int(usual):
-        chosen.take("clusters", str(clients), f"{clients} clients")
-
-
 def places_of_files(files: Sequence[Path]) -> list[dict[str, int]]:
     """Return what ``assignment.csv`` beside clients' files says of each; nothing without one.
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from trellis.apps.common.metrics import relative_error
 from trellis.apps.common.node import Node
-from trellis.apps.common.release import Statistic
 from trellis.apps.experiments.finding import Finding, spread
 from trellis.apps.experiments.making import Making
 
 from ..as_printed import paper_noise
 from ..config import ConsensusGraphConfig
+from ..local import Statistic
 from ..problem import Vector, degrees
 from .algorithm import (
     ALPHA,
@@ -71,7 +71,7 @@ def printed_noise(
 
     def draw(server_round: int, client: int) -> Vector:
         node = Node(f"client-{client + 1}", client, None, None, True)
-        known = Statistic(z[client], signals, ())
+        known = Statistic(z[client], signals)
         return paper_noise(config, seed, node, known, server_round)[0]
 
     return draw

@@ -16,8 +16,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .concordance import learning_count
-
 Matrix = NDArray[np.float64]
 
 SENSITIVITY = 1.0
@@ -39,8 +37,3 @@ def right_signs(held_out: Matrix, consensus: Matrix) -> float:
     predicted = np.sign(signs @ coupling)
     terms = np.mean((1.0 + signs * predicted) / 2.0, axis=1)
     return float(terms.sum())
-
-
-def pairs_of(count: int, share: float) -> int:
-    """Return how many pairs of held-out samples a client with ``count`` samples has."""
-    return (count - learning_count(count, share)) // 2

@@ -1,10 +1,8 @@
-"""What one record can do to a private release, for data and settings of any size."""
+"""What one record can do to a clipped statistic, for data and settings of any size."""
 
 from __future__ import annotations
 
 import logging
-import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from trellis.apps.common.node import Node
-from trellis.apps.common.release import Release, noise_of
-from trellis.apps.common.tables import DataError, Table, read_table, read_tolerantly
+from trellis.apps.common.tables import DataError, read_table, read_tolerantly
 from trellis.apps.consensus_graph.problem import sensitivity, statistic
-from trellis.privacy.accounting.budget import Policy, PrivacyRefused
-
-DEVICE = Node("a", -1, Path("/a.npz"), Path("/state"), False)
-SIMULATED = Node("a", 0, None, None, True)
 
 # Every float there is, and more often those of ordinary size and those where powers are none.
 NUMBERS = st.one_of(
@@ -138,55 +130,3 @@ def test_arrays_of_text_are_read_and_others_refused(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.ones((2, 2), dtype=complex))
     with pytest.raises(DataError, match="a table of numbers"):
         read_tolerantly(tmp_path / "t.npz")
-
-
-# --- releasing -------------------------------------------------------------------------------
-
-
-def test_which_noise_is_the_device_s_word():
-    assert noise_of("auto", DEVICE) == noise_of("discrete", DEVICE) == "discrete"
-    assert noise_of("auto", SIMULATED) == noise_of("gaussian", SIMULATED) == "gaussian"
-    with pytest.raises(PrivacyRefused, match="made of floats"):
-        noise_of("gaussian", DEVICE)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    exponents=st.tuples(*(st.floats(-320.0, 308.0),) * 3),
-    size=st.integers(1, 50),
-)
-def test_a_release_is_on_its_grid_or_refused_whatever_a_server_chooses(exponents, size):
-    distance, epsilon, small = (10.0**exponent for exponent in exponents)
-    delta = min(small, 0.999)
-    try:
-        release = Release("s", "w", size, distance, epsilon, delta, "discrete")
-    except PrivacyRefused:
-        return
-    event, plan = release.event, release.plan
-    assert plan is not None
-    assert 0.0 < event.sigma < math.inf
-    assert event.sensitivity >= distance
-    largest = np.finfo(np.float64).max
-    for value in (0.0, distance, largest, -largest):
-        noisy = release.apply(np.full(size, value), np.random.default_rng(0))
-        assert np.isfinite(noisy).all()
-        assert np.array_equal(noisy, np.rint(noisy / plan.grid) * plan.grid)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_statistic_that_is_not_finite_leaves_no_trace(bad, tmp_path):
-    node = Node("a", -1, tmp_path / "a.npz", tmp_path / "state", False)
-    release = Release("s", "w", 2, 1.0, 1.0, 1e-5, "discrete")
-    table = Table(np.zeros((2, 2)), ("a", "b"), "test")
-    with pytest.raises(ValueError, match="nothing is released"):
-        release.of(np.array([0.0, bad]), table, node, 1, Policy())
-    assert not (tmp_path / "state").exists()
-
-
-def test_a_device_never_adds_floats_even_where_a_study_asks(tmp_path):
-    node = Node("a", -1, tmp_path / "a.npz", tmp_path / "state", False)
-    release = Release("s", "w", 2, 1.0, 1.0, 1e-5, "gaussian")
-    table = Table(np.zeros((2, 2)), ("a", "b"), "test")
-    with pytest.raises(PrivacyRefused, match="discrete noise only"):
-        release.of(np.zeros(2), table, node, 1, Policy())
-    assert not (tmp_path / "state").exists()

@@ -10,10 +10,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from trellis.apps import client_app, run
 from trellis.apps.common.node import Node
-from trellis.apps.common.release import Statistic
 from trellis.apps.common.runner import make_run_config
 from trellis.apps.common.tables import read_table
-from trellis.privacy.accounting.events import PrivacyEvent
+from trellis.apps.consensus_graph.local import Statistic
 from trellis.privacy.mechanisms.noise import device_secret, release_noise
 from trellis.sim.grid import LocalGrid
 from trellis.strategies.core import wire
@@ -99,10 +98,8 @@ def test_a_device_never_takes_data_or_noise_from_the_server(tmp_path):
 
 def test_records_survive_the_state():
     state = RecordDict()
-    event = PrivacyEvent("statistic", "x", 0, 1.0, 1e-5, 1.5, 0.5)
-    Statistic(np.arange(3.0), 7, (event,)).keep(state)
+    Statistic(np.arange(3.0), 7).keep(state)
     back = Statistic.from_records(state)
     assert isinstance(state["statistic"], ArrayRecord)
     np.testing.assert_array_equal(back.values, np.arange(3.0))
     assert back.count == 7
-    assert back.events == (event,)

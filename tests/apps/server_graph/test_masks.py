@@ -25,9 +25,9 @@ def test_masks_cancel_a_masked_run_is_the_open_one_to_the_rings_rounding(method)
 
 def test_masks_are_the_default_where_the_paper_has_them():
     for method, masks in {"hybrid": True, "masked": True, "iid": False, "none": False}.items():
-        assert ServerGraphConfig(method=method).masks_clients is masks
-        assert ServerGraphConfig(method=method, secure_aggregation="off").masks_clients is False
-        assert ServerGraphConfig(method=method, secure_aggregation="on").masks_clients is True
+        assert ServerGraphConfig(method=method).masked is masks
+        assert ServerGraphConfig(method=method, secure_aggregation="off").masked is False
+        assert ServerGraphConfig(method=method, secure_aggregation="on").masked is True
 
 
 class Overheard:

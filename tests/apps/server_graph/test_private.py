@@ -218,7 +218,7 @@ def test_private_is_noise_in_sums_where_it_can_be():
     assert config().sums
     assert config().bound == DEFAULT_CLIP
     assert config(clip=2.0).bound == 2.0
-    assert config().masks_clients
+    assert config().masked
     assert config().at_home
     assert config().method == "hybrid"
     assert not ServerGraphConfig().sums

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from trellis.apps.common.node import Node
-from trellis.apps.common.release import Statistic
 from trellis.apps.experiments.finding import Finding, spread
 from trellis.apps.experiments.making import Making
 from trellis.apps.pages.plots import curves, level
@@ -15,6 +14,7 @@ from trellis.apps.pages.plots import curves, level
 from ...as_printed import paper_noise
 from ...audit import PAPER_SETTINGS, audit_paper, last_step, neighbours
 from ...config import ConsensusGraphConfig
+from ...local import Statistic
 from ...problem import recover_statistic, statistic
 from ..algorithm import Constants, Course, exact_rounds, guarded_rounds, statistics_of
 from ..judging import mean_and_error, number

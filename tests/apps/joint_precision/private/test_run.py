@@ -13,6 +13,7 @@ from trellis.apps.common.runner import make_run_config
 from trellis.apps.joint_precision.config import JointPrecisionConfig
 from trellis.apps.joint_precision.private.federation import summed
 from trellis.apps.joint_precision.report.page import sections
+from trellis.privacy.accounting.budget import PrivacyRefused
 from trellis.sim.grid import run_local
 
 SUMMED = {
@@ -243,7 +244,7 @@ def test_a_device_that_cannot_make_its_graph_says_the_same(tmp_path, monkeypatch
 
 def test_a_reply_of_a_clients_own_is_refused():
     node = {"partition-id": 0, "num-partitions": 6, "simulation": True}
-    with pytest.raises(ValueError, match="noisy sums only"):
+    with pytest.raises(PrivacyRefused, match="would be in the clear"):
         ask_client(make_run_config(STUDY, SUMMED), node, ratio=1.0)
 
 

@@ -17,7 +17,7 @@ from trellis.apps.joint_precision.private.forecast import (
     noise_of_tau,
     verdict,
 )
-from trellis.apps.joint_precision.private.score import SENSITIVITY, pairs_of, right_signs
+from trellis.apps.joint_precision.private.score import SENSITIVITY, right_signs
 
 SHARES = {"delta": 1e-5, "dropout": 0.1, "colluding": 0.1}
 
@@ -43,12 +43,6 @@ def test_one_sample_moves_the_score_by_one_at_most():
         other[rng.integers(7)] = rng.normal(size=5) * 100.0
         moved.append(abs(right_signs(values, precision) - right_signs(other, precision)))
     assert 0.5 < max(moved) <= SENSITIVITY
-
-
-def test_pairs_are_counted_from_public_numbers():
-    assert pairs_of(150, 0.2) == 15
-    assert pairs_of(9, 0.2) == 0
-    assert pairs_of(150, 0.0) == 0
 
 
 def test_more_clients_and_more_budget_mean_less_noise():
