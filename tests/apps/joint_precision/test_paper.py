@@ -232,6 +232,11 @@ def test_fewer_rounds_are_taken_where_the_gap_is_certified():
     assert clock.clocked("FEDJEM", **small, tolerance=1e-3).rounds < 50
 
 
+def test_what_ends_within_a_tick_of_the_clock_is_not_free():
+    assert clock.Clocked([0.0], [0.0]).elapsed == clock.LEAST_SECONDS
+    assert np.isnan(clock.Clocked(note="infeasible").elapsed)
+
+
 def test_a_programme_without_a_solution_is_a_note():
     few = {"variables": 12, "samples": 3, "blocks": 3, "rounds": 10}
     assert clock.clocked("CLIME", **few).note == "infeasible"
