@@ -235,7 +235,8 @@ def accelerated_steps(
         defaults to ``start``
     last_gradient_noise : (p,) added to the gradient of the last step, as in (26); that step is
         taken as it falls, with the step length the noise-free gradient earned
-    step : longest step, eta_w in (15); 0 lets every step be as long as the objective allows
+    step : eta_w in (15), shortened only where the objective demands it; 0 lets every step be as
+        long as the objective allows, and forgets momentum that overshoots
 
     Returns
     -------
@@ -269,8 +270,9 @@ def accelerated_steps(
         if last_gradient_noise is not None and k == steps - 1:
             noisy = np.maximum(ahead - (slope + last_gradient_noise) / lipschitz, 0.0)  # (26), (27)
             return noisy, w
-        # A rise of the objective means the momentum overshot: forget it.
-        before = w if trial_value <= value else trial
+        # A rise of the objective means that the momentum overshot: forget it, where step lengths
+        # are chosen here. With a given eta_w the iteration is the paper's.
+        before = w if trial_value <= value or step > 0.0 else trial
         w, value = trial, trial_value
         lipschitz = max(0.9 * lipschitz, floor)
     return w, before

@@ -16,6 +16,7 @@ from trellis.strategies.consensus_graph.strategy import consensus_update
 from . import oracle
 
 STUDY = "consensus-graph"
+NODES = 20
 SMALL = {"nodes": 8, "clients": 3, "signals": "30"}
 
 
@@ -46,6 +47,42 @@ def test_the_study_solves_8(steps):
     np.testing.assert_allclose(result.arrays["weights"], weights, atol=1e-3)
     np.testing.assert_allclose(result.arrays["consensus"], consensus, atol=1e-3)
     assert result.metrics[-1]["objective"] == pytest.approx(value, abs=1e-3 * abs(value))
+
+
+def algorithm_1(zs, alpha, beta, rho, lambda_, *, steps, eta, rounds):
+    """Algorithm 1 as it is printed, written down once more."""
+    S = oracle.incidence(NODES)
+    consensus = np.full(S.shape[1], 1.0 / (NODES - 1))
+    now, before = [consensus] * len(zs), [consensus] * len(zs)
+    gamma = np.full(len(zs), 1.0 / len(zs))
+    for _ in range(rounds):
+        for i, z in enumerate(zs):
+            w, last = now[i], before[i]  # line 5
+            for _ in range(steps):
+                ahead = w + 0.9 * (w - last)  # (14)
+                assert np.all(S @ ahead > 0.0)
+                slope = 2.0 * z - alpha * S.T @ (1.0 / (S @ ahead)) + 4.0 * beta * ahead
+                slope += rho * gamma[i] * (ahead - consensus)
+                w, last = np.maximum(ahead - eta * slope, 0.0), w  # (15), (16)
+            now[i], before[i] = w, last
+        mean = gamma @ np.array(now) / gamma.sum()
+        cut = lambda_ / (gamma.sum() * rho)
+        consensus = np.sign(mean) * np.maximum(np.abs(mean) - cut, 0.0)  # (19)
+        gamma = np.array([1.0 / (np.linalg.norm(w - consensus) + 1e-6) for w in now])  # (20)
+    return np.array(now), consensus
+
+
+@pytest.mark.parametrize("eta", [5e-4, 1e-2])
+def test_gradient_steps_of_a_given_length_are_algorithm_1_as_printed(eta):
+    """Momentum goes from round to round (line 5) and nothing else happens in the domain."""
+    settings = {"nodes": NODES, "clients": 4, "signals": "40", "rho": 1.0, "lambda": 0.1}
+    settings |= {"local-steps": 25, "step": eta, "rounds": 6, "tolerance": 0.0}
+    weights, consensus = algorithm_1(
+        statistics(settings, seed=3), 2.0, 0.05, 1.0, 0.1, steps=25, eta=eta, rounds=6
+    )
+    result = run(STUDY, settings, seed=3)
+    np.testing.assert_allclose(result.arrays["weights"], weights, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(result.arrays["consensus"], consensus, rtol=0, atol=1e-13)
 
 
 def test_the_objective_falls():
