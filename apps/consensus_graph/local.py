@@ -60,7 +60,8 @@ def graph(message: Message, context: Context) -> Message:
     known = statistic_of(config, context)
     sent = sent_graphs(message, known.values.size)
     server_round, pull = sent_numbers(message)
-    w = local_graph(config, context, known.values, sent, pull, server_round)
+    as_printed = config.step > 0.0  # eta_w is given: (14)-(16), line for line
+    w = local_graph(config, context, known.values, sent, pull, server_round, restart=not as_printed)
     w = clipped(w, sent["consensus"], config.norm_bound)
     value = objective(w, known.values, config.alpha, config.beta)
     metrics = MetricRecord({"objective": value, "num-examples": known.count})
@@ -150,6 +151,7 @@ def local_graph(
     pull: float,
     server_round: int,
     noise: Vector | None = None,
+    restart: bool = True,
 ) -> Vector:
     """Return this client's graph: (13) with the pull to the consensus that was sent.
 
@@ -159,6 +161,7 @@ def local_graph(
     sent : ``consensus`` (p,), and ``own`` (p,) to begin gradient steps from
     pull : rho gamma_i
     noise : (p,) added to the last gradient, (26)
+    restart : whether gradient steps forget a momentum that overshoots
     """
     if config.local_steps == 0:
         return solve(z, config.alpha, config.beta, pull, sent["consensus"]).w
@@ -174,6 +177,7 @@ def local_graph(
         previous=load_momentum(node, context, server_round, z.size),
         last_gradient_noise=noise,
         step=config.step,
+        restart=restart,
     )
     save_momentum(node, context, server_round, np.asarray(before))
     return w

@@ -226,6 +226,7 @@ def accelerated_steps(
     previous: Vector | None = None,
     last_gradient_noise: Vector | None = None,
     step: float = 0.0,
+    restart: bool = True,
 ) -> tuple[Vector, Vector]:
     """Run ``steps`` accelerated projected gradient steps (14)-(16) on (13).
 
@@ -235,8 +236,8 @@ def accelerated_steps(
         defaults to ``start``
     last_gradient_noise : (p,) added to the gradient of the last step, as in (26); that step is
         taken as it falls, with the step length the noise-free gradient earned
-    step : eta_w in (15), shortened only where the objective demands it; 0 lets every step be as
-        long as the objective allows, and forgets momentum that overshoots
+    step : longest step, eta_w in (15); 0 lets every step be as long as the objective allows
+    restart : whether to forget the momentum where the objective has risen; False is (14) as printed
 
     Returns
     -------
@@ -270,9 +271,8 @@ def accelerated_steps(
         if last_gradient_noise is not None and k == steps - 1:
             noisy = np.maximum(ahead - (slope + last_gradient_noise) / lipschitz, 0.0)  # (26), (27)
             return noisy, w
-        # A rise of the objective means that the momentum overshot: forget it, where step lengths
-        # are chosen here. With a given eta_w the iteration is the paper's.
-        before = w if trial_value <= value or step > 0.0 else trial
+        # A rise of the objective means that the momentum overshot.
+        before = trial if restart and trial_value > value else w
         w, value = trial, trial_value
         lipschitz = max(0.9 * lipschitz, floor)
     return w, before

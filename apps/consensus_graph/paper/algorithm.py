@@ -88,7 +88,7 @@ def exact_rounds(
 def guarded_rounds(z: Matrix, known: Constants, noise: Noise | None = None) -> Course:
     """Run Algorithm 1 as our clients do, momentum carried from round to round as printed.
 
-    ``rho`` = 0 is learning alone.
+    ``rho`` = 0 is learning alone. Momentum that noise has made too large is forgotten.
     """
 
     def client(
@@ -105,6 +105,7 @@ def guarded_rounds(z: Matrix, known: Constants, noise: Noise | None = None) -> C
             previous=before,
             last_gradient_noise=None if noise is None else noise(t, i),
             step=known.step,
+            restart=known.step == 0.0 or noise is not None,
         )
 
     return _rounds(z, known, client)
