@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,12 @@ ALPHA, BETA, COUNT = 2.0, 0.05, 20
 
 
 def signals(context):
-    return synthetic_table(CONFIG, 1, int(context.node_config["partition-id"])).values
+    return drawn(int(context.node_config["partition-id"]))
+
+
+@cache
+def drawn(partition):
+    return synthetic_table(CONFIG, 1, partition).values
 
 
 def plain_app() -> ClientApp:
