@@ -18,7 +18,8 @@ that sent it in the clear, their ``num-examples``.
 With ``noisy`` every client adds its share of one noise before it masks (distributed differential
 privacy), and the reply's metrics have ``noise``, the standard deviation in an entry of the sum.
 
-A strategy that needs single replies, for a median or for distances to the mean, cannot run on sums.
+A strategy that needs single replies, for a median or for distances to the mean, cannot run on sums:
+those of Flower are refused (`core.sums_only`).
 `core.secure` has the protocol's rounds, `privacy.secagg` what it protects against.
 """
 
@@ -39,6 +40,7 @@ from .core.declared import Client
 from .core.enrolment import StudyError
 from .core.secure import SecureAnswers, SecureSum
 from .core.sum_noise import noise_in
+from .core.sums_only import refuse_single_replies, running_strategy
 from .enrolled_grid import EnrolledGrid
 from .grid_wrapper import GridWrapper
 
@@ -60,6 +62,7 @@ class SecureGrid(GridWrapper):
     def __init__(self, grid: Grid, sums: SecureSum | None = None) -> None:
         super().__init__(grid)
         self.sums = sums or SecureSum()
+        self._checked = False
         self._numbers: dict[int, int] = {}  # the place of a node among the clients, by id
 
     def send_and_receive(
@@ -70,8 +73,11 @@ class SecureGrid(GridWrapper):
         Raises
         ------
         StudyError
-            If no sum opens, or a message goes to too few nodes.
+            If no sum opens, a message goes to too few nodes, or the strategy needs single replies.
         """
+        if not self._checked:
+            refuse_single_replies(running_strategy())
+            self._checked = True
         every = list(messages)
         queries = [m for m in every if m.metadata.message_type.startswith("query")]
         asked = [m for m in every if not m.metadata.message_type.startswith("query")]

@@ -11,7 +11,15 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
-from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedMedian,
+    FedTrimmedAvg,
+    Krum,
+)
 
 from trellis.apps.consensus_graph.config import ConsensusGraphConfig
 from trellis.apps.consensus_graph.data import synthetic_table
@@ -328,6 +336,49 @@ def test_a_strategy_that_needs_single_replies_fails_loudly_on_sums():
         return True
 
     assert on_server(act, app)
+
+
+def clipped_by_the_server(**options):
+    return DifferentialPrivacyServerSideFixedClipping(FedAvg(**options), 1.0, 0.2, 4)
+
+
+def clipped_by_clients(**options):
+    return DifferentialPrivacyClientSideFixedClipping(FedAvg(**options), 0.0, 0.2, 4)
+
+
+@pytest.mark.parametrize("loop", ["flower", "ours"])
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (FedMedian, "FedMedian on SecureGrid: it compares single replies"),
+        (FedTrimmedAvg, "compares single replies"),
+        (Krum, "compares single replies"),
+        (clipped_by_the_server, "the epsilon it reports would not hold"),
+        (FedAdam, ""),
+        (clipped_by_clients, ""),
+    ],
+)
+def test_a_strategy_that_would_run_on_sums_and_be_wrong_is_refused(build, why, loop, monkeypatch):
+    def act(grid):
+        arrays = ArrayRecord({"weights": Array(np.zeros(15))})
+        strategy = build(fraction_evaluate=0.0)
+        if loop == "flower":
+            return strategy.start(SecureGrid(grid), arrays, num_rounds=1)
+        plan = RoundPlan(1, 0.0, 4)
+        rounds = Rounds(strategy, lambda clients: arrays, plan, middleware=SecureGrid)
+
+        def enrol(grid, snapshot):
+            rounds.clients = clients_of(grid)
+            rounds.grid = EnrolledGrid(grid, rounds.clients)
+
+        monkeypatch.setattr(rounds, "_enrol", enrol)
+        return rounds.run(grid)
+
+    if why:
+        with pytest.raises(StudyError, match=why):
+            on_server(act, fedavg_app())
+    else:
+        assert np.any(on_server(act, fedavg_app()).arrays["weights"].numpy() != 0.0)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
