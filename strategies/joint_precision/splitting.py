@@ -14,9 +14,8 @@ splitting. The whole state is one matrix a client, Z_i = Omega_i + U_i:
     Omega_i = argmin w_i [...] + rho/2 |Omega_i - (Psi_i - U_i)|^2      client i, (12)-(14)
     Z_i += relaxation (Omega_i - Psi_i)
 
-A fixed-point iteration, which `Anderson` acceleration brings to the same point in about half the
-rounds. A round in which only some clients answer moves only their Z_i, plainly, which converges all
-the same (Combettes and Pesquet 2015). rho U lies in the subdifferential of P at Psi in every round,
+A round in which only some clients answer moves only their Z_i, which converges all the same
+(Combettes and Pesquet 2015). rho U lies in the subdifferential of P at Psi in every round,
 hence is dual feasible, and
 
     gap = P(Psi) + sum_i w_i [ -log det Psi_i + <Psi_i, S_i> - log det(S_i + rho/w_i U_i) - p ]
@@ -33,8 +32,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-
-from trellis.strategies.core.anderson import Anderson
 
 from .blocks import Blocks
 from .prox import Penalty
@@ -73,7 +70,6 @@ class Splitting:
         self.z = np.zeros((len(weights), blocks.size))
         self.z[:, blocks.diagonal] = 1.0  # starts at I
         self.psi = self.z.copy()
-        self.anderson = Anderson(self.z.shape)
 
     def point(self, client: int) -> Vector:
         """Return Psi_i - U_i, where the client's own step is pulled."""
@@ -88,13 +84,8 @@ class Splitting:
         before = self.psi
         answered = sorted(omegas)
         omega = np.array([omegas[client] for client in answered])
-        step = np.zeros_like(self.z)
-        step[answered] = RELAXATION * (omega - before[answered])
-        if np.all(self.active) and len(answered) == len(self.z):
-            self.z = self.anderson.next(self.z, step)
-        else:
-            self.anderson.forget()
-            self.z = self.z + step
+        self.z = self.z.copy()
+        self.z[answered] += RELAXATION * (omega - before[answered])
         self._prox()
         self.steps += 1
         primal = _norm(omega - self.psi[answered])
@@ -117,7 +108,6 @@ class Splitting:
         """Set lambda1 and lambda2, and go on from here."""
         self.lambda1, self.lambda2 = lambda1, lambda2
         self.steps = 0
-        self.anderson = Anderson(self.z.shape)
         self._prox()
 
     def gap(self, losses: Vector, log_dets: Vector) -> float:
@@ -178,7 +168,6 @@ class Splitting:
         # U is scaled by rho: rho U must stay what it was.
         self.z = self.psi + (self.z - self.psi) * (self.rho / rho)
         self.rho = rho
-        self.anderson.forget()
 
 
 def _norm(array: Matrix) -> float:

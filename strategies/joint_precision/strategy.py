@@ -460,8 +460,7 @@ class JointPrecision(NodeStrategy):
             "misses": self.misses,
             "answered": self.answered,
             "smallest": self.smallest,
-            **_prefixed("path", self.path.state()),
-            **_prefixed("anderson", split.anderson.state()),
+            **{f"path_{name}": array for name, array in self.path.state().items()},
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -476,8 +475,8 @@ class JointPrecision(NodeStrategy):
         self.screened = bool(state["screened"])
         self._set_up(Blocks(state["labels"]), float(state["path_points"][0, 0]))
         self.omega = state["omega"].copy()
-        self.path.restore(_unprefixed("path", state))
-        self.split.anderson.restore(_unprefixed("anderson", state))
+        path = {n.removeprefix("path_"): a for n, a in state.items() if n.startswith("path_")}
+        self.path.restore(path)
         self.split.lambda1, self.split.lambda2 = self.path.lambdas
         rho, steps, self.split.residual, self.gap = state["scalars"].tolist()
         self.split.rho, self.split.steps = rho, int(steps)
@@ -488,15 +487,6 @@ class JointPrecision(NodeStrategy):
                 raise ValueError(f"{name} in the checkpoint has shape {state[name].shape}")
         # With more rounds or a smaller tolerance than before, what has ended goes on.
         self.ended = self.path.done and self._point_done()
-
-
-def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {f"{prefix}_{name}": array for name, array in arrays.items()}
-
-
-def _unprefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    start = f"{prefix}_"
-    return {n.removeprefix(start): array for n, array in arrays.items() if n.startswith(start)}
 
 
 def _replace(content: RecordDict, omega: Vector) -> None:

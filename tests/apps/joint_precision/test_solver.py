@@ -105,10 +105,10 @@ def test_one_client_is_scikit_learns_graphical_lasso(penalty):
 
 @BOTH
 @pytest.mark.parametrize(("variables", "blocks"), [(54, 6), (160, 10), (320, 10)])
-def test_twenty_rounds_certify_the_gap(penalty, variables, blocks):
+def test_twenty_five_rounds_certify_the_gap(penalty, variables, blocks):
     matrices = correlations(variables, blocks)
     found = solve_joint(matrices, 0.1, 0.05, penalty, screening=False)
-    assert found.rounds <= 19  # screening takes one
+    assert found.rounds <= 24  # screening takes one
     assert 0.0 <= found.gap <= 1e-6
 
 

@@ -102,10 +102,10 @@ def test_screening_changes_the_work_and_not_the_result(penalty):
 
 @BOTH
 @pytest.mark.parametrize(("variables", "blocks"), [(54, 6), (160, 10), (320, 10)])
-def test_a_gap_of_a_millionth_is_certified_in_twenty_rounds(penalty, variables, blocks):
+def test_a_gap_of_a_millionth_is_certified_in_twenty_five_rounds(penalty, variables, blocks):
     settings = {"variables": variables, "blocks": blocks, "samples": "150", "method": penalty}
     result = run(STUDY, {**settings, "lambda1": 0.1, "lambda2": 0.05})
-    assert len(result.metrics) <= 20
+    assert len(result.metrics) <= 25
     assert -1e-9 < result.headline["gap"] <= 1e-6
     here = solved(settings, penalty, tolerance=1e-10, rounds=1000)
     # What the certificate claims is true of the objective.
