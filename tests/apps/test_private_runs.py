@@ -49,15 +49,6 @@ def test_settings_of_another_study_are_refused():
         ConsensusGraphConfig.from_run_config(config)
 
 
-def test_every_row_of_the_table_loads_and_names_settings_that_there_are():
-    known = set(ConsensusGraphConfig.kinds())
-    for row in METHODS.rows:
-        assert callable(METHODS.load(row.server))
-        assert callable(METHODS.load(row.client))
-        assert row.settings <= known
-        assert {"claim", "adversary", "neighbouring", "not_covered"} == set(row.claim)
-
-
 def test_every_setting_has_an_effect_somewhere():
     from trellis.apps.common.methods import OF_EVERY_RUN
 
