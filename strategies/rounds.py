@@ -297,10 +297,9 @@ class Rounds:
             progress.converged = self.settled(row)
         if self.checkpoint and (self._is_last(server_round) or self.checkpoint.due()):
             self._save(server_round, evaluated=True)
-        log.info(
-            "round %d: %d clients answered, %d failed, change %.3g",
-            *(server_round, row["clients"], row["failed"], row.get("change", float("nan"))),
-        )
+        change = f", change {row['change']:.3g}" if "change" in row else ""
+        counts = server_round, row["clients"], row["failed"]
+        log.info("round %d: %d clients answered, %d failed%s", *counts, change)
         self.on_round(row)
 
     def _count(self, failures: Mapping[int, str], server_round: int) -> int:

@@ -1,8 +1,8 @@
 """The client of cluster-admm: message in, message out.
 
-Which function answers ``train`` is the method's (`methods`); the others of a ClientApp are here:
-enrolment, the losses by which clusters are found, the noisy secure sums of the method ``moments``
-(`private.device`), and the last message, which brings the result.
+Which function answers ``train`` and the last message, which brings the result, and what is added
+to the noisy secure sums of the method ``moments``, is the method's (`methods`). Here are also
+enrolment and the losses by which clusters are found.
 """
 
 from __future__ import annotations
@@ -19,15 +19,21 @@ from trellis.privacy.accounting.budget import PrivacyRefused
 from trellis.privacy.secagg.client import register
 from trellis.strategies.core import wire
 
+from .config import ClusterAdmmConfig
 from .data import cluster_of, server_of
 from .local import memory, sent_array, sent_config
 from .methods import METHODS
-from .private.device import own as own_of_moments
-from .private.device import summands
 from .problem import mean_losses
 
 app = ClientApp()
-METHODS.answer_train(app, lambda context: memory.run(context).config)
+
+
+def settings_of(context: Context) -> ClusterAdmmConfig:
+    """Return the run's settings."""
+    return memory.run(context).config
+
+
+METHODS.answer_train(app, settings_of)
 
 
 @enrolment(app)
@@ -61,22 +67,31 @@ def losses(message: Message, context: Context) -> Message:
     return Message(content, reply_to=message)
 
 
+summands = METHODS.in_sums("summands", settings_of)
 register(app, summands)
 
+# The last message: this client's model, made here or by the servers, stays on its device.
+personal(app)(METHODS.own(settings_of))
 
-@personal(app)
-def own(message: Message, context: Context) -> Personal:
-    """Return what this client is left with: a model of its own, or its cluster's."""
-    # Late: no other message needs these.
-    from .owner.result import by_itself, from_server
+
+def own_alone(message: Message, context: Context) -> Personal:
+    """Return a model of this client's own, from its samples only."""
+    # Late: no other message needs this.
+    from .owner.result import by_itself
 
     config = memory.run(context).config
-    if config.sums:
-        return own_of_moments(message, context)
+    client = memory.client(context).standardised(message)
+    return by_itself(config.loss, client.samples, client.held, config.ridge)
+
+
+def received_model(message: Message, context: Context) -> Personal:
+    """Return the model of this client's cluster, which the servers made."""
+    # Late: no other message needs this.
+    from .owner.result import from_server
+
+    config = memory.run(context).config
     client = memory.client(context).standardised(message)
     samples, held = client.samples, client.held
-    if config.at_home:
-        return by_itself(config.loss, samples, held, config.ridge)
     w = sent_array(message, "model", (samples.X.shape[1],))
     place = int(wire.number(sent_config(message), "cluster"))
     return from_server(config.loss, np.array(w), place, samples, held, config.ridge)

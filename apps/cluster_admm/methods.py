@@ -12,9 +12,9 @@ method         privacy  what runs
 ``gfl``        paper    **not private**
 ``clusterfl``  paper
 ``fedavg``     paper
-``moments``    dp    private regression per cluster from noisy secure sums of moments; every
+``moments``    dp       private regression per cluster from noisy secure sums of moments; every
                         client makes its own model on its device. No ADMM runs
-``local``      dp    every client learns on its device; nothing computed from data is sent
+``local``      dp       every client learns on its device; nothing computed from data is sent
 =============  =======  ==========================================================================
 """
 
@@ -85,6 +85,7 @@ def _admm(method: str) -> Method:
         *(method, "none", frozenset(_ADMM[method]), _NOTHING),
         server=f"server_app:{method}",
         client="local:model",
+        own="client_app:received_model",
     )
 
 
@@ -94,6 +95,7 @@ def _as_printed(method: str) -> Method:
         *(method, "paper", frozenset(_ADMM[method] | _NOISE), _PAPER),
         server=f"server_app:{method}",
         client="as_printed:model",
+        own="client_app:received_model",
     )
 
 
@@ -107,18 +109,22 @@ METHODS = Methods(
             *("local", "none", frozenset(_LOCAL), _NOTHING),
             server="server_app:local",
             client="local:model",
+            own="client_app:received_model",
         ),
         _admm("fedavg"),
         *(_as_printed(method) for method in _ADMM),
         Method(
             *("moments", "dp", frozenset(_SUMS), _MOMENTS),
             server="server_app:moments",
+            summands="private.device:summands",
+            own="private.device:own",
             sums=True,
             on_device=True,
         ),
         Method(
             *("local", "dp", frozenset(_LOCAL), _ON_DEVICE),
             server="server_app:on_devices",
+            own="client_app:own_alone",
             on_device=True,
         ),
     ),

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
 
+    from trellis.apps.common.private.personal import Personal
     from trellis.apps.common.settings import StudyConfig
+    from trellis.privacy.secagg.client import Summands
 
 # Settings of a run that have an effect in every method.
 OF_EVERY_RUN = frozenset(
@@ -50,6 +52,10 @@ class Method:
     server : what builds the server's rounds, ``module:function`` in the study's package
     client : what answers ``train`` messages on a client, in the same form, loaded when needed;
         empty if no reply of a single client ever leaves it
+    summands, score : what a client adds to secure sums, for ``train`` and ``evaluate`` messages;
+        empty if there are no such sums
+    own : what answers the last message: makes the client's own result, or takes what the server
+        has made
     sums : whether clients' replies are noisy secure sums, so that ``epsilon`` is spent on these
     masks : whether clients' replies reach the server as secure sums only
     on_device : whether clients make results of their own on their devices, which stay there
@@ -61,6 +67,9 @@ class Method:
     claim: Mapping[str, str]
     server: str
     client: str = ""
+    summands: str = ""
+    score: str = ""
+    own: str = ""
     sums: bool = False
     masks: bool = False
     on_device: bool = False
@@ -150,6 +159,44 @@ class Methods:
                 )
             reply: Message = self.load(row.client)(message, context)
             return reply
+
+    def in_sums(
+        self, role: str, settings: Callable[[Context], StudyConfig]
+    ) -> Callable[[Message, Context], Summands]:
+        """Return what adds to secure sums as the row of the run's settings says.
+
+        Parameters
+        ----------
+        role : ``summands`` or ``score``
+        settings : returns a run's settings
+        """
+
+        def add(message: Message, context: Context) -> Summands:
+            config = settings(context)
+            row = self.row(config.method, config.privacy)
+            name = getattr(row, role)
+            if not (config.masked and name):
+                raise PrivacyRefused(
+                    f"method={row.method!r} with privacy={row.privacy!r}: this run has no secure "
+                    f"sum of clients' {role}"
+                )
+            found: Summands = self.load(name)(message, context)
+            return found
+
+        return add
+
+    def own(
+        self, settings: Callable[[Context], StudyConfig]
+    ) -> Callable[[Message, Context], Personal]:
+        """Return what answers the last message as the row of the run's settings says."""
+
+        def answer(message: Message, context: Context) -> Personal:
+            config = settings(context)
+            row = self.row(config.method, config.privacy)
+            found: Personal = self.load(row.own)(message, context)
+            return found
+
+        return answer
 
     def refuse_without_effect(self, row: Method, changed: Iterable[str]) -> None:
         """Refuse settings that a user has changed and that have no effect in this method.

@@ -22,7 +22,7 @@ Row = dict[str, float]
 Listener = Callable[[str, int, Row], None]
 
 # What `trellis.strategies.rounds` logs after every round.
-_ROUND = re.compile(r"round (\d+): \d+ clients answered.*change (\S+)")
+_ROUND = re.compile(r"round (\d+): \d+ clients answered, \d+ failed(?:, change (\S+))?")
 # Seconds between two lines where there is no terminal to be alive on.
 EVERY = 5.0
 
@@ -39,7 +39,9 @@ def publish(study: str, rounds: int, row: Row) -> None:
 def row_of(line: str) -> Row | None:
     """Return what a line of a run's log says of a round; None where it speaks of none."""
     found = _ROUND.search(line)
-    return {"round": float(found[1]), "change": float(found[2])} if found else None
+    if found is None:
+        return None
+    return {"round": float(found[1])} | ({"change": float(found[2])} if found[2] else {})
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """The client of consensus-graph: message in, message out.
 
-What answers ``train`` is the method's (`methods`), and in `local`. Here is the rest of a ClientApp:
-enrolment, the noisy secure sums of the private methods (`private.device`), and the last message,
-which brings the result.
+What answers is the method's (`methods`): ``train`` in the clear is in `local`, the noisy secure
+sums of the private methods and the last message, which brings the result, in `private.device`. Here
+is the rest of a ClientApp.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from flwr.clientapp import ClientApp
 from trellis.apps.common.enrolment import enrolment, introduction
 from trellis.apps.common.node import Node, seed_of
 from trellis.apps.common.private.afford import check_budget
-from trellis.apps.common.private.once import tell_once
 from trellis.apps.common.private.personal import personal
 from trellis.privacy.accounting.budget import Policy, PrivacyRefused
-from trellis.privacy.secagg.client import Summands, register, weighted_summands
+from trellis.privacy.secagg.client import register
 
 from .data import client_table
-from .local import averaged_graph, settings_of, statistic_alone, statistic_of
+from .local import settings_of, statistic_alone, statistic_of
 from .methods import METHODS
-from .private.device import own_graph, score_terms, statistic_terms
 
 app = ClientApp()
 
@@ -33,22 +31,9 @@ METHODS.answer_train(app, settings_of)
 def train_statistic(message: Message, context: Context) -> Message:
     """Answer ``train.statistic``, of which there is one in a run of the method ``one-shot``."""
     config = settings_of(context)
-    if config.method != "one-shot":
+    if METHODS.row(config.method, config.privacy).client != "local:statistic_alone":
         raise PrivacyRefused(f"method={config.method!r} sends no statistic")
     return statistic_alone(message, context)
-
-
-def summands(message: Message, context: Context) -> Summands:
-    """Return what this client adds to a secure sum: its private terms, or FedAvg's, weighted."""
-    config = settings_of(context)
-    if config.sums:
-        return statistic_terms(message, context)
-    if not config.masked:
-        raise ValueError("the run asks for no secure sums")
-    if "slope" not in message.content.array_records["arrays"]:
-        # Sums of slopes over changing sets of clients would give single ones away.
-        tell_once(context, "slope")
-    return weighted_summands(averaged_graph(message, context))
 
 
 @enrolment(app)
@@ -64,13 +49,15 @@ def enrol(message: Message, context: Context) -> Message:
     table = client_table(config, seed, node)
     check_budget(config, node, policy)
     count = int(table.values.shape[0])
-    if not (config.sums or config.at_home):
+    if METHODS.row(config.method, config.privacy).client:
         # While the data is at hand: no later message needs to read it.
         count = statistic_of(config, context).count
     return introduction(message, node, count, table.columns)
 
 
-register(app, summands, score_terms)
+summands = METHODS.in_sums("summands", settings_of)
+score = METHODS.in_sums("score", settings_of)
+register(app, summands, score)
 
 # The last message: this client's own graph, made here or by the server, which stays on its device.
-personal(app)(own_graph)
+personal(app)(METHODS.own(settings_of))

@@ -18,8 +18,10 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from trellis.apps.common.node import Node, seed_of
+from trellis.apps.common.private.once import tell_once
 from trellis.apps.common.results import write_atomically
 from trellis.privacy.accounting.budget import Policy
+from trellis.privacy.secagg.client import Summands, weighted_summands
 from trellis.strategies.consensus_graph.bound import clipped_terms, sent_terms
 from trellis.strategies.core import wire
 from trellis.strategies.core.robust import clipped
@@ -93,6 +95,14 @@ def averaged_graph(message: Message, context: Context) -> Message:
     metrics = MetricRecord({"num-examples": known.count})
     content = RecordDict({"arrays": wire.record(arrays), "metrics": metrics})
     return Message(content, reply_to=message)
+
+
+def averaged_summands(message: Message, context: Context) -> Summands:
+    """Return `averaged_graph` weighted by its signals, for a secure mean."""
+    if "slope" not in message.content.array_records["arrays"]:
+        # Sums of slopes over changing sets of clients would give single ones away.
+        tell_once(context, "slope")
+    return weighted_summands(averaged_graph(message, context))
 
 
 def statistic_alone(message: Message, context: Context) -> Message:

@@ -5,12 +5,12 @@ method        privacy  what runs
 ============  =======  ===========================================================================
 ``fedgl``     none     Algorithm 1 of the paper: rounds of (13), (19) and (20)
 ``fedgl``     paper    Algorithm 1 with the noise of Theorem 3 as printed, which is **not private**
-``fedgl``     dp    one noisy secure sum of all clients' statistics gives the consensus; every
+``fedgl``     dp       one noisy secure sum of all clients' statistics gives the consensus; every
                        client makes its own graph on its device, from raw data and the consensus
 ``igl``       none     baseline: every client learns from its own data only
-``igl``       dp    the same on the devices; nothing computed from data is sent
+``igl``       dp       the same on the devices; nothing computed from data is sent
 ``fedavg``    none     baseline: one graph for all clients, the minimiser of (36)
-``fedavg``    dp    one graph for all, from one noisy secure sum
+``fedavg``    dp       one graph for all, from one noisy secure sum
 ``one-shot``  none     the optimum of (8) in one exchange: the server sees every client's statistic
 ============  =======  ===========================================================================
 """
@@ -81,15 +81,20 @@ METHODS = Methods(
             *("fedgl", "none", frozenset(_FEDGL), _NOTHING),
             server="server_app:fedgl",
             client="local:graph",
+            own="private.device:received_graphs",
         ),
         Method(
             *("fedgl", "paper", frozenset(_FEDGL | {"epsilon", "delta", "clip"}), _PAPER),
             server="server_app:fedgl",
             client="as_printed:graph",
+            own="private.device:received_graphs",
         ),
         Method(
             *("fedgl", "dp", frozenset(_DP), _SUM),
             server="server_app:pooled_consensus",
+            summands="private.device:statistic_terms",
+            score="private.device:score_terms",
+            own="private.device:own_graph",
             sums=True,
             on_device=True,
         ),
@@ -97,26 +102,34 @@ METHODS = Methods(
             *("igl", "none", frozenset(_LOCAL), _NOTHING),
             server="server_app:independent",
             client="local:graph",
+            own="private.device:received_graph",
         ),
         Method(
             *("igl", "dp", frozenset(_DATA), _ON_DEVICE),
             server="server_app:on_devices",
+            own="private.device:own_graph_alone",
             on_device=True,
         ),
         Method(
             *("fedavg", "none", frozenset(_FEDAVG), _NOTHING),
             server="server_app:averaged",
             client="local:averaged_graph",
+            summands="local:averaged_summands",
+            own="private.device:received_graphs",
         ),
         Method(
             *("fedavg", "dp", frozenset(_DP), _SUM),
             server="server_app:pooled_consensus",
+            summands="private.device:statistic_terms",
+            score="private.device:score_terms",
+            own="private.device:received_graphs",
             sums=True,
         ),
         Method(
             *("one-shot", "none", frozenset(_DATA | {"beta", "rho", "lambda"}), _ONE_SHOT),
             server="server_app:one_shot",
             client="local:statistic_alone",
+            own="private.device:received_graphs",
         ),
     ),
 )

@@ -230,7 +230,7 @@ def _deliver(rounds: Rounds, grid: Grid, config: ConsensusGraphConfig) -> Person
 
         def content(client: int) -> RecordDict:
             arrays = {"weights": weights[client]}
-            if config.method != "igl":
+            if not isinstance(rounds.strategy, IndependentGraphs):
                 arrays["consensus"] = consensus
             return RecordDict({"arrays": wire.record(arrays)})
 

@@ -30,7 +30,7 @@ import math
 import secrets
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -123,7 +123,12 @@ def enrol(message: Message, context: Context) -> Message:
     return introduction(message, client.node, len(client.graphs), names, classes=classes)
 
 
-METHODS.answer_train(app, lambda context: _memory.run(context).config)
+def settings_of(context: Context) -> GromovWassersteinConfig:
+    """Return the run's settings."""
+    return _memory.run(context).config
+
+
+METHODS.answer_train(app, settings_of)
 
 
 def update(message: Message, context: Context) -> Message:
@@ -147,15 +152,8 @@ def update(message: Message, context: Context) -> Message:
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
 
-def train_terms(message: Message, context: Context) -> Summands:
-    """Return what this client adds to the secure sum of a round."""
-    config = _memory.run(context).config
-    if config.sums:
-        return gradient_terms(message, context)
-    if not config.masked:
-        raise PrivacyRefused(
-            f"with method={config.method!r} and privacy={config.privacy!r} nothing is added up"
-        )
+def masked_update(message: Message, context: Context) -> Summands:
+    """Return `update` weighted by its items, for a secure mean."""
     return weighted_summands(update(message, context), METRICS)
 
 
@@ -207,7 +205,12 @@ def _counted(found: Summands, graphs: int) -> Summands:
     return replace(found, clear=clear)
 
 
-register(app, train_terms, score_terms)
+summands = METHODS.in_sums("summands", settings_of)
+score = METHODS.in_sums("score", settings_of)
+register(app, summands, score)
+
+# The last message: the weights that this client keeps, which stay on its device.
+personal(app)(METHODS.own(settings_of))
 
 
 @app.query("embed")
@@ -226,105 +229,165 @@ def embeddings(message: Message, context: Context) -> Message:
     labels = labels_of(client.graphs)
     if not client.tell_labels:
         labels = np.full_like(labels, -1)
-    sizes = np.array([graph.nodes for graph in client.graphs], dtype=np.int64)
-    content = RecordDict({"arrays": wire.record({**found, "sizes": sizes, "labels": labels})})
+    content = RecordDict(
+        {"arrays": wire.record({**found, "sizes": _sizes(client), "labels": labels})}
+    )
     for event in events:
         content[f"privacy.{event.name}"] = ConfigRecord(event.as_record())
     return Message(content, reply_to=message)
 
 
-@personal(app)
-def own_result(message: Message, context: Context) -> Personal:
-    """Return the weights that this client keeps, and what it knows of its own graphs."""
-    # Late: no other message needs these.
-    from trellis.apps.common.evaluation.measures import ALONE as BY_ITSELF
-    from trellis.apps.common.evaluation.measures import THIS, Scores
+@dataclass(frozen=True)
+class _Received:
+    """What the last message brought, and what a result is made of.
 
+    Attributes
+    ----------
+    model, shared : the network and the weights that were sent
+    fresh : weights to learn alone from; None if nobody trains
+    near : distances to other graphs
+    trivial : the share of right answers without a model
+    draw : the seed of what is drawn
+    rate : the learning rate
+    """
+
+    model: nn.Module
+    shared: Array
+    fresh: Array | None
+    near: dict[str, NDArray[Any]]
+    trivial: float
+    draw: int
+    rate: float
+    features: int
+    classes: int
+    variables: list[str]
+    words: list[str]
+
+
+def _received(message: Message, context: Context) -> _Received:
+    """Return what the last message brought."""
+    # Late: no other message needs these.
     from .model.gnn import build_model, weights
-    from .model.home import ALONE, DECAY, RATE, USUAL_RATE, at_home, score
-    from .model.training import embed, local_training, predicted
+    from .model.home import RATE, USUAL_RATE
     from .model.update import simulated_draw
-    from .owner.result import (
-        description,
-        home_scores,
-        near_in_words,
-        read_neighbours,
-        shares,
-        trivial_share,
-    )
+    from .owner.result import near_in_words, read_neighbours, trivial_share
 
     run, client = _memory.run(context), _memory.client(context)
     config = run.config
     model = _loaded(config, client, message)
     near = {} if client.node.simulated else read_neighbours(message.content, len(client.graphs))
-    trivial = trivial_share(client.graphs, client.split, config.task)
-    shared, rows = weights(model), embed(model, client.graphs)
     if client.node.simulated:
         draw = simulated_draw(run.seed, client.node.partition, config.rounds + 1)
     else:
         draw = secrets.randbits(62)
-    features = feature_count(variables(config, client.graphs))
+    names = variables(config, client.graphs)
+    features = feature_count(names)
     classes = int(message.content["config"]["classes"])  # type: ignore[arg-type]
     fresh = None
     if config.trains:
         other = build_model(config.model, features, classes, config.task, config.width, seed=draw)
         fresh = weights(other)
-    rate = RATE.get(config.model, USUAL_RATE)
     words = [
         f"A graph neural network ({config.model}) that tells {classes} classes of "
-        f"{config.task}s apart, shared by all clients."
+        f"{config.task}s apart, shared by all clients.",
+        *near_in_words(near),
     ]
-    sizes = np.array([graph.nodes for graph in client.graphs], dtype=np.int64)
-    if not config.at_home:
-        guesses = predicted(model, client.graphs, config.task)
+    return _Received(
+        model=model,
+        shared=weights(model),
+        fresh=fresh,
+        near=near,
+        trivial=trivial_share(client.graphs, client.split, config.task),
+        draw=draw,
+        rate=RATE.get(config.model, USUAL_RATE),
+        features=features,
+        classes=classes,
+        variables=names,
+        words=words,
+    )
 
-        def of_the_shared() -> Scores:
-            unseen = [client.graphs[place] for place in client.split.test]
-            told = score(model, shared, unseen, config.task)
-            right = {THIS: float(told.correct)}
-            parts = np.sort(np.concatenate([client.split.train, client.split.validation]))
-            own = [client.graphs[place] for place in parts]
-            start = shared if fresh is None else fresh
-            trained = local_training(
-                *(model, own, start, config.task, ALONE, 0, rate, DECAY, 0.0, draw)
-            )
-            right[BY_ITSELF] = float(score(model, trained.weights, unseen, config.task).correct)
-            return shares(right, float(told.count), trivial)
 
-        return Personal(
-            {"weights": shared, "sizes": sizes, "predicted": guesses, **near},
-            variables=variables(config, client.graphs),
-            summary={"graphs": float(len(client.graphs))},
-            words=[*words, *near_in_words(near)],
-            model=description(config, features, classes, "weights"),
-            scores=of_the_shared if len(client.split.test) else None,
-            made_here=False,
+def received_weights(message: Message, context: Context) -> Personal:
+    """Return the weights that all clients share, as this client keeps them."""
+    # Late: no other message needs these.
+    from trellis.apps.common.evaluation.measures import ALONE as BY_ITSELF
+    from trellis.apps.common.evaluation.measures import THIS, Scores
+
+    from .model.home import ALONE, DECAY, score
+    from .model.training import local_training, predicted
+    from .owner.result import description, shares
+
+    config, client = _memory.run(context).config, _memory.client(context)
+    sent = _received(message, context)
+    model = sent.model
+    guesses = predicted(model, client.graphs, config.task)
+
+    def scores() -> Scores:
+        unseen = [client.graphs[place] for place in client.split.test]
+        found = score(model, sent.shared, unseen, config.task)
+        right = {THIS: float(found.correct)}
+        parts = np.sort(np.concatenate([client.split.train, client.split.validation]))
+        own = [client.graphs[place] for place in parts]
+        start = sent.shared if sent.fresh is None else sent.fresh
+        trained = local_training(
+            *(model, own, start, config.task, ALONE, 0, sent.rate, DECAY, 0.0, sent.draw)
         )
+        right[BY_ITSELF] = float(score(model, trained.weights, unseen, config.task).correct)
+        return shares(right, float(found.count), sent.trivial)
+
+    return Personal(
+        {"weights": sent.shared, "sizes": _sizes(client), "predicted": guesses, **sent.near},
+        variables=sent.variables,
+        summary={"graphs": float(len(client.graphs))},
+        words=sent.words,
+        model=description(config, sent.features, sent.classes, "weights"),
+        scores=scores if len(client.split.test) else None,
+        made_here=False,
+    )
+
+
+def own_weights(message: Message, context: Context) -> Personal:
+    """Return weights of this client's own, trained on its graphs, from those that all share."""
+    # Late: no other message needs these.
+    from .model.home import at_home
+    from .model.training import embed, predicted
+    from .owner.result import description, home_scores
+
+    config, client = _memory.run(context).config, _memory.client(context)
+    sent = _received(message, context)
+    model = sent.model
+    rows = embed(model, client.graphs)
     found = at_home(
-        model, client.graphs, client.split, shared, fresh, config.task, rate=rate, draw=draw
+        *(model, client.graphs, client.split, sent.shared, sent.fresh, config.task),
+        rate=sent.rate,
+        draw=sent.draw,
     )
     arrays = {
-        "weights": shared,
+        "weights": sent.shared,
         "own-weights": found.weights,
         "rows": np.concatenate(rows),
-        "sizes": sizes,
+        "sizes": _sizes(client),
         "predicted": predicted(model, client.graphs, config.task),
-        **near,
+        **sent.near,
     }
-    told: dict[str, float | str] = {"kept": found.chosen}
-    told["test-items"] = float(found.test[found.chosen].count)
+    summary: dict[str, float | str] = {"kept": found.chosen}
+    summary["test-items"] = float(found.test[found.chosen].count)
     for name, one in {**found.test, "kept": found.test[found.chosen]}.items():
-        told[f"{name}-right"] = float(one.correct)
+        summary[f"{name}-right"] = float(one.correct)
     return Personal(
         arrays,
-        variables=variables(config, client.graphs),
-        summary=told,
-        words=[*words, *near_in_words(near)],
-        model=description(config, features, classes, "own-weights"),
-        scores=partial(home_scores, found.test, found.chosen, trivial)
+        variables=sent.variables,
+        summary=summary,
+        words=sent.words,
+        model=description(config, sent.features, sent.classes, "own-weights"),
+        scores=partial(home_scores, found.test, found.chosen, sent.trivial)
         if len(client.split.test)
         else None,
     )
+
+
+def _sizes(client: _Client) -> NDArray[np.int64]:
+    return np.array([graph.nodes for graph in client.graphs], dtype=np.int64)
 
 
 def _loaded(config: GromovWassersteinConfig, client: _Client, message: Message) -> nn.Module:

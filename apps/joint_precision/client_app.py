@@ -1,8 +1,8 @@
 """The client of joint-precision: message in, message out.
 
-Which function answers ``train`` is the method's (`methods`); the others of a ClientApp are here:
-enrolment, the screening before the joint methods' first step, the noisy secure sums of the private
-methods (`private.device`), and the last message, which brings the result.
+Which function answers is the method's (`methods`): ``train`` in the clear here, the noisy secure
+sums of the private methods and the last message, which brings the result, in `private.device`. Here
+are also enrolment and the screening before the joint methods' first step.
 
 Stateless but for one thing: the client's correlation matrix S (`local`), so the data is read once.
 """
@@ -52,7 +52,6 @@ from .local import (
     subsample_of,
 )
 from .methods import METHODS
-from .private.device import concordance_terms, own_matrix, score_terms
 from .problem import LocalProblem, step_of
 from .solver import clime_alone, glasso_alone
 
@@ -167,7 +166,7 @@ def enrol(message: Message, context: Context) -> Message:
     config, node = settings_of(context), Node.of(context)
     whole, learned, held = samples_of(config, context)
     check_budget(config, node, Policy.from_node_config(context.node_config))
-    if config.sums or config.at_home:
+    if not METHODS.row(config.method, config.privacy).client:
         return introduction(message, node, len(whole.values), whole.columns)
     if len(held) and node.data_path is not None:
         # What is constant now has no correlation.
@@ -180,7 +179,9 @@ def enrol(message: Message, context: Context) -> Message:
     return introduction(message, node, len(learned.values), learned.columns)
 
 
-register(app, concordance_terms, score_terms)
+summands = METHODS.in_sums("summands", settings_of)
+score = METHODS.in_sums("score", settings_of)
+register(app, summands, score)
 
 # The last message: this client's own matrices, made here or by the server, stay on its device.
-personal(app)(own_matrix)
+personal(app)(METHODS.own(settings_of))

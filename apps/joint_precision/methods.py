@@ -118,6 +118,7 @@ def _clear(method: str, settings: set[str], server: str, client: str) -> tuple[M
             *(method, privacy, frozenset(settings), _nothing(method, claim)),
             server=f"server_app:{server}",
             client=f"client_app:{client}",
+            own="private.device:received_matrices",
         )
         for privacy, claim in claims.items()
     )
@@ -130,6 +131,9 @@ METHODS = Methods(
         Method(
             *("group", "dp", frozenset(_DP | {"rho"}), _SUM_AND_OWN),
             server="server_app:pooled_consensus",
+            summands="private.device:concordance_terms",
+            score="private.device:score_terms",
+            own="private.device:own_matrix",
             sums=True,
             on_device=True,
         ),
@@ -137,6 +141,9 @@ METHODS = Methods(
         Method(
             *("fused", "dp", frozenset(_DP | {"rho"}), _SUM_AND_OWN),
             server="server_app:pooled_consensus",
+            summands="private.device:concordance_terms",
+            score="private.device:score_terms",
+            own="private.device:own_matrix",
             sums=True,
             on_device=True,
         ),
@@ -144,6 +151,7 @@ METHODS = Methods(
         Method(
             *("glasso", "dp", frozenset(_SYNTHETIC | _PATH | {"rho"}), _ON_DEVICE),
             server="server_app:on_devices",
+            own="private.device:own_matrix_alone",
             on_device=True,
         ),
         *_clear("clime", _DATA, "alone", "clime"),
@@ -151,6 +159,9 @@ METHODS = Methods(
         Method(
             *("pooled", "dp", frozenset(_DP), _SUM),
             server="server_app:pooled_consensus",
+            summands="private.device:concordance_terms",
+            score="private.device:score_terms_alone",
+            own="private.device:received_matrices",
             sums=True,
         ),
         _clear("one-shot", _POOLED | {"wire"}, "one_shot", "correlations")[0],

@@ -116,7 +116,12 @@ def enrol(message: Message, context: Context) -> Message:
     return introduction(message, node, count, samples.columns, moments, **places)
 
 
-METHODS.answer_train(app, lambda context: _memory.run(context).config)
+def settings_of(context: Context) -> ServerGraphConfig:
+    """Return the run's settings."""
+    return _memory.run(context).config
+
+
+METHODS.answer_train(app, settings_of)
 
 
 def model(message: Message, context: Context) -> Message:
@@ -126,18 +131,13 @@ def model(message: Message, context: Context) -> Message:
     return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
 
-def summands(message: Message, context: Context) -> Summands:
-    """Return what this client adds to its server's sum: its model, or clipped gradients."""
-    config = _memory.run(context).config
-    if config.sums:
-        return _gradient(message, context)
-    if not config.masked:
-        raise ValueError("the run asks for no secure sums")
+def masked_model(message: Message, context: Context) -> Summands:
+    """Return this client's model after its steps, for its server's secure sum."""
     # Every client counts alike in (7).
     return Summands({"model": _update(message, context), COUNT: np.ones(1)})
 
 
-def _gradient(message: Message, context: Context) -> Summands:
+def gradient(message: Message, context: Context) -> Summands:
     """Return this client's u, with noise to come."""
     run, client = _memory.run(context), _memory.client(context).standardised(message)
     terms, told = Terms.of(run.config), _told(message, run.config)
@@ -164,12 +164,12 @@ def _gradient(message: Message, context: Context) -> Summands:
     )
 
 
-def score(message: Message, context: Context) -> Summands:
+def held_out_terms(message: Message, context: Context) -> Summands:
     """Return the sum of this client's held-out terms under a public model, with noise to come."""
     run, client = _memory.run(context), _memory.client(context).standardised(message)
     terms, told = Terms.of(run.config), _told(message, run.config)
     w, samples, held_out = _model(message, client), client.samples, client.held
-    if not (run.config.sums and run.config.held_out):
+    if not run.config.held_out:
         raise ValueError("the run declares no held-out score")
     if not held_out.any():
         raise ValueError("the run holds no samples out: there is no score")
@@ -202,7 +202,12 @@ def sizes(message: Message, context: Context) -> Summands:
     )
 
 
+summands = METHODS.in_sums("summands", settings_of)
+score = METHODS.in_sums("score", settings_of)
 register(app, summands, score, units=sizes)
+
+# The last message: this client's model, made here or by its server, stays on its device.
+personal(app)(METHODS.own(settings_of))
 
 
 def _told(message: Message, config: ServerGraphConfig) -> ConfigRecord:
@@ -223,30 +228,28 @@ def _enough(deviation: float, needed: float) -> float:
     return max(deviation, needed)
 
 
-@personal(app)
+def received_model(message: Message, context: Context) -> Personal:
+    """Return the model of this client's server."""
+    # Late: no other message needs this.
+    from .owner.result import from_server
+
+    config, client = _memory.run(context).config, _memory.client(context).standardised(message)
+    centroid = _model(message, client, "centroid") if _brings(message, "centroid") else None
+    terms = client.samples, client.held, config.ridge
+    return from_server(config.loss, client.loss, _model(message, client), centroid, *terms)
+
+
 def own_model(message: Message, context: Context) -> Personal:
-    """Return what this client is left with: a model of its own, or its server's."""
+    """Return a model of this client's own, from its raw samples and the private model."""
     # Late: no other message needs these.
     from trellis.apps.common.evaluation.measures import THIS
 
     from .owner.personal import personal_model
-    from .owner.result import (
-        SHARED,
-        description,
-        from_server,
-        held_out_scores,
-        in_words,
-        raw_model,
-    )
+    from .owner.result import SHARED, description, held_out_scores, in_words, raw_model
 
-    run, client = _memory.run(context), _memory.client(context).standardised(message)
-    config, loss, samples = run.config, client.loss, client.samples
-    received = _model(message, client)
-    if not config.at_home:
-        centroid = _model(message, client, "centroid") if _brings(message, "centroid") else None
-        terms = samples, client.held, config.ridge
-        return from_server(config.loss, loss, received, centroid, *terms)
-    centroid = received
+    config, client = _memory.run(context).config, _memory.client(context).standardised(message)
+    loss, samples = client.loss, client.samples
+    centroid = _model(message, client)
     found = personal_model(loss, centroid, *client.learning, config.ridge)
 
     def scores() -> Scores:

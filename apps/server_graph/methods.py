@@ -95,6 +95,8 @@ def _open(method: str, settings: set[str], *, masks: bool = False) -> Method:
         *(method, "none", frozenset(_OPEN | _ROBUST | settings), _nothing(method)),
         server="server_app:graph_rounds",
         client="client_app:model",
+        summands="client_app:masked_model",
+        own="client_app:received_model",
         masks=masks,  # for secure-aggregation=auto
     )
 
@@ -104,6 +106,8 @@ def _printed(method: str, *, masks: bool = False) -> Method:
         *(method, "paper", frozenset(_OPEN | _GRAPH | _NOISE | {"epsilon"}), _paper(method)),
         server="server_app:graph_rounds",
         client="client_app:model",
+        summands="client_app:masked_model",
+        own="client_app:received_model",
         masks=masks,
     )
 
@@ -112,6 +116,9 @@ def _summed(method: str, settings: set[str]) -> Method:
     return Method(
         *(method, "dp", frozenset(_DP | settings), _SUMS),
         server="server_app:gradient_rounds",
+        summands="client_app:gradient",
+        score="client_app:held_out_terms",
+        own="client_app:own_model",
         sums=True,
         masks=True,
         on_device=True,

@@ -23,10 +23,10 @@ def test_a_private_run_without_a_release_is_not_completed(tmp_path):
     app = ClientApp()
 
     def without_noise(message, context):
-        found = study.statistic_terms(message, context)
+        found = study.summands(message, context)
         return type(found)(found.arrays, found.clear)
 
-    register(app, without_noise, study.score_terms)
+    register(app, without_noise, study.score)
     app.query("enrol")(enrolled)
     config = make_run_config(STUDY, {"privacy": "dp", "clients": 3, "nodes": 6})
     nodes = [{"partition-id": i, "num-partitions": 3, "simulation": True} for i in range(3)]

@@ -21,7 +21,6 @@ from trellis.apps.common.runner import make_run_config
 from trellis.apps.common.settings import config_class
 from trellis.apps.consensus_graph import client_app as consensus_graph
 from trellis.apps.consensus_graph.private import pooled
-from trellis.apps.consensus_graph.private.device import score_terms
 from trellis.apps.server_graph import client_app as server_graph
 from trellis.apps.server_graph.private import Terms, digest
 from trellis.privacy.accounting.budget import DeviceLedger
@@ -69,7 +68,7 @@ def _graph_terms(node: dict[str, Any], settings: dict[str, Any], kind: str = "tr
     content = RecordDict({"config": ConfigRecord({"server-round": 1})})
     public = {"consensus": np.full(6, 0.3), "noise": np.array([0.1])}
     content["arrays"] = wire.record(public)
-    answer = consensus_graph.summands if kind == "train" else score_terms
+    answer = consensus_graph.summands if kind == "train" else consensus_graph.score
     with LocalGrid(apps.client_app, [node], config):
         message = Message(content, 1, f"{kind}.secagg_masked")
         return answer(message, Context(next(_run), 1, node, RecordDict(), config))

@@ -116,7 +116,7 @@ def added(folder, arrays, scale=1.0, settings=TRAINED, scored=False, **order):
         kind = "evaluate" if scored else "train"
         message = Message(content, 1, f"{kind}.secagg_masked")
         context = Context(abs(hash(folder)), 1, node, RecordDict(), run_config)
-        found = (study.score_terms if scored else study.train_terms)(message, context)
+        found = (study.score if scored else study.summands)(message, context)
     assert found.noise is not None
     return found.arrays
 
@@ -170,7 +170,7 @@ def test_rounds_are_those_of_the_run_and_each_is_asked_for_once(tmp_path):
         content = RecordDict({"arrays": wire.record({"weights": first_weights()})})
         content["config"] = study.ConfigRecord({"server-round": server_round, "classes": 3})
         context = Context(1, 1, node, state, run_config)
-        found = study.train_terms(Message(content, 1, "train.secagg_masked"), context)
+        found = study.summands(Message(content, 1, "train.secagg_masked"), context)
         return found.noise(lambda *_, **__: 2, 32, first_weights().size)
 
     with LocalGrid(apps.client_app, [node], run_config):
@@ -182,7 +182,7 @@ def test_rounds_are_those_of_the_run_and_each_is_asked_for_once(tmp_path):
 
 
 def test_nothing_is_added_up_where_nothing_is_trained(tmp_path):
-    with pytest.raises(PrivacyRefused, match="nothing is added up"):
+    with pytest.raises(PrivacyRefused, match="has no secure sum"):
         added(tmp_path, graphs(), settings=SETTINGS)
 
 

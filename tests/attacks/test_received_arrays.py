@@ -27,9 +27,9 @@ from trellis.apps.common.evaluation.holding import held_out_rows
 from trellis.apps.common.node import Node
 from trellis.apps.common.private.kept import kept_results
 from trellis.apps.common.runner import make_run_config
+from trellis.apps.joint_precision.client_app import score as score_of
 from trellis.apps.joint_precision.private import score
 from trellis.apps.joint_precision.private.concordance import learning_count
-from trellis.apps.joint_precision.private.device import score_terms
 from trellis.privacy.accounting.budget import DeviceLedger
 from trellis.privacy.device import log
 from trellis.sim.grid import LocalGrid
@@ -266,7 +266,7 @@ def added(node: dict[str, Any], consensus: np.ndarray) -> np.ndarray:
     content["arrays"] = wire.record({"consensus": consensus})
     with LocalGrid(apps.client_app, [node], run_config):
         message = Message(content, 1, "evaluate.secagg_masked")
-        found = score_terms(message, Context(7, 1, node, RecordDict(), run_config))
+        found = score_of(message, Context(7, 1, node, RecordDict(), run_config))
     return found.arrays["scores"]
 
 

@@ -22,9 +22,9 @@ SUM = {"privacy": "dp", "clients": 4}
 # study, settings, what makes it as it was, messages now, messages as it was
 TABLE = [
     ("consensus-graph", {**GRAPH, "method": "one-shot"}, {"method": "fedgl"}, 2, 19),
-    ("joint-precision", ONE_SHOT, {"method": "group"}, 2, 11),
-    ("joint-precision", {**ONE_SHOT, "penalty": "fused"}, FUSED, 2, 11),
-    ("joint-precision", {**ONE_SHOT, "path": 4}, {"method": "group"}, 2, 24),
+    ("joint-precision", ONE_SHOT, {"method": "group"}, 2, 13),
+    ("joint-precision", {**ONE_SHOT, "penalty": "fused"}, FUSED, 2, 15),
+    ("joint-precision", {**ONE_SHOT, "path": 4}, {"method": "group"}, 2, 32),
 ]
 # Where the result is, and what brings plain rounds so close to the optimum that they stand for it.
 RESULT = {

@@ -1,7 +1,8 @@
-"""A device's part of the private consensus: its summands, and its own graph, kept at home."""
+"""A device's summands of the private consensus, and its own graph, which stays on it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,9 @@ from trellis.strategies.core import wire
 
 from . import pooled, score
 from .personal import personal_graph
+
+# Settings, data, the part to learn from, the rest, and how both were mapped to other units.
+_Data = tuple[ConsensusGraphConfig, Table, Table, Matrix, tuple[Vector, Vector] | None]
 
 
 def release_ratio(config: ConsensusGraphConfig, share: float) -> float:
@@ -45,7 +49,7 @@ def statistic_terms(message: Message, context: Context) -> Summands:
 def score_terms(message: Message, context: Context) -> Summands:
     """Return this client's terms of the noisy sum of held-out scores."""
     config, table, learned, held, _ = _read(context)
-    if not config.sums or not config.held_out:
+    if not config.held_out:
         raise ValueError("the run declares no held-out score")
     consensus, noise = _public(message, table)
     counts = score.scores(learned.values, held, consensus, noise, config.alpha)
@@ -69,25 +73,47 @@ def _counted(found: Summands, count: int) -> Summands:
     return replace(found, clear=clear)
 
 
-def own_graph(message: Message, context: Context) -> Personal:
-    """Return what this client is left with: a graph of its own, or those that the server made."""
+def received_graphs(message: Message, context: Context) -> Personal:
+    """Return the graph that the server made for this client, and the consensus."""
+    return _received(message, context, ("weights", "consensus"))
+
+
+def received_graph(message: Message, context: Context) -> Personal:
+    """Return the graph that the server made for this client, of a method without a consensus."""
+    return _received(message, context, ("weights",))
+
+
+def _received(message: Message, context: Context, names: Sequence[str]) -> Personal:
     # Late: no other message needs these.
-    from trellis.apps.common.evaluation.measures import ALONE, THIS, Scores
-    from trellis.apps.consensus_graph.owner.result import (
-        MODEL,
-        from_server,
-        held_out_scores,
-        scale_of,
-    )
-    from trellis.apps.consensus_graph.owner.result import in_words as of_a_graph
+    from trellis.apps.consensus_graph.owner.result import from_server
 
     config, table, learned, held, units = _read(context)
+    graphs = {name: np.array(_graph(message, name, table)) for name in names}
+    weights, consensus = graphs["weights"], graphs.get("consensus")
+    found = from_server(weights, consensus, table.columns, learned.values, held, config.alpha)
+    return replace(found, arrays={**found.arrays, **kept_units(units)})
+
+
+def own_graph(message: Message, context: Context) -> Personal:
+    """Return a graph of this client's own, from its raw signals and the private consensus."""
+    data = _read(context)
+    consensus, noise = _public(message, data[1])
+    return _own(context, data, consensus, noise)
+
+
+def own_graph_alone(message: Message, context: Context) -> Personal:
+    """Return a graph of this client's own, from its raw signals only."""
+    return _own(context, _read(context), None, 0.0)
+
+
+def _own(context: Context, data: _Data, consensus: Vector | None, noise: float) -> Personal:
+    # Late: no other message needs these.
+    from trellis.apps.common.evaluation.measures import ALONE, THIS, Scores
+    from trellis.apps.consensus_graph.owner.result import MODEL, held_out_scores, scale_of
+    from trellis.apps.consensus_graph.owner.result import in_words as of_a_graph
+
+    config, table, learned, held, units = data
     learning = learned.values
-    if not config.at_home:
-        weights, shared = _sent(message, table, config.method != "igl")
-        found = from_server(weights, shared, table.columns, learning, held, config.alpha)
-        return replace(found, arrays={**found.arrays, **kept_units(units)})
-    consensus, noise = (None, 0.0) if config.method == "igl" else _public(message, table)
     made = personal_graph(learning, consensus, noise, config.alpha)
     arrays: dict[str, Vector] = {"weights": made.weights, "alone": made.alone}
     summary: dict[str, float | str] = {"signals": float(len(learning)), "beta": made.beta}
@@ -124,12 +150,6 @@ def in_words(pull: float, gain: float) -> str:
     )
 
 
-def _sent(message: Message, table: Table, shared: bool) -> tuple[Vector, Vector | None]:
-    """Return the graph and the consensus (p,) that the server made, checked."""
-    weights = _graph(message, "weights", table)
-    return np.array(weights), np.array(_graph(message, "consensus", table)) if shared else None
-
-
 def _graph(message: Message, name: str, table: Table) -> Vector:
     """Return edge weights (p,) that came in a message."""
     shape = (edge_count(len(table.columns)),)
@@ -144,9 +164,7 @@ def kept_units(units: tuple[Vector, Vector] | None) -> dict[str, Vector]:
     return {} if units is None else {"column-offset": units[0], "column-scale": units[1]}
 
 
-def _read(
-    context: Context,
-) -> tuple[ConsensusGraphConfig, Table, Table, Matrix, tuple[Vector, Vector] | None]:
+def _read(context: Context) -> _Data:
     """Return settings, data, the part to learn from and the rest, if the owner allows the run.
 
     The last says how both parts were mapped to other units, where they were.

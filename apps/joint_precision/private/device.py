@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -35,8 +36,6 @@ _TRUST = "trust-in-consensus"
 def concordance_terms(message: Message, context: Context) -> Summands:
     """Return this client's terms of the noisy sum that the consensus is made of."""
     config = settings_of(context)
-    if not config.sums:
-        raise ValueError("the run makes no noisy sums")
     _, learned, _ = samples_of(config, context)
     found = noisy(
         *(context, config, concordance.summands(learned.values)),
@@ -56,12 +55,25 @@ def learning_ratio(config: JointPrecisionConfig) -> float:
 
 def score_terms(message: Message, context: Context) -> Summands:
     """Return right predictions of held-out signs, and whether the consensus helps this client."""
+    return _scored(message, context, _helps)
+
+
+def score_terms_alone(message: Message, context: Context) -> Summands:
+    """Return right predictions of held-out signs, of a method without graphs of clients' own."""
+    return _scored(message, context, lambda config, context, values, consensus: False)
+
+
+def _scored(
+    message: Message,
+    context: Context,
+    helps: Callable[[JointPrecisionConfig, Context, np.ndarray, np.ndarray], bool],
+) -> Summands:
     config = settings_of(context)
-    if not config.sums or not config.held_out:
+    if not config.held_out:
         raise ValueError("the run declares no held-out score")
     _, learned, held = samples_of(config, context)
     consensus = _consensus(message, len(learned.columns))
-    helped = config.at_home and _helps(config, context, learned.values, consensus)
+    helped = helps(config, context, learned.values, consensus)
     arrays = {"scores": np.array([score.right_signs(held, consensus), float(helped)])}
     found = noisy(
         *(context, config, arrays),
@@ -107,19 +119,32 @@ def _digest(consensus: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(consensus).tobytes()).hexdigest()
 
 
-def own_matrix(message: Message, context: Context) -> Personal:
-    """Return what this client is left with: a graph of its own, or that which the server made."""
+def received_matrices(message: Message, context: Context) -> Personal:
+    """Return the matrices that the server made for this client."""
+    from ..owner.result import from_server
+
     config = settings_of(context)
     table, learning, held = samples_of(config, context)
-    learned = learning.values
-    if not config.at_home:
-        from ..owner.result import from_server
+    matrices = _sent(message, len(table.columns))
+    return from_server(*matrices, table.columns, learning.values, held, config.gamma)
 
-        matrices = _sent(message, len(table.columns))
-        return from_server(*matrices, table.columns, learned, held, config.gamma)
+
+def own_matrix(message: Message, context: Context) -> Personal:
+    """Return a graph of this client's own, from its raw samples and the private consensus."""
+    return _own(message, context, shared=True)
+
+
+def own_matrix_alone(message: Message, context: Context) -> Personal:
+    """Return a graph of this client's own, from its raw samples only."""
+    return _own(message, context, shared=False)
+
+
+def _own(message: Message, context: Context, *, shared: bool) -> Personal:
+    config = settings_of(context)
+    table, learning, held = samples_of(config, context)
+    learned, p = learning.values, len(table.columns)
     points = wire.received(message.content.get("arrays"), "points", (None,))
-    p = len(table.columns)
-    consensus = _consensus(message, p) if config.sums else np.eye(p)
+    consensus = _consensus(message, p) if shared else np.eye(p)
     solve = partial(
         own_precision,
         *(learned, consensus, points.tolist()),
@@ -131,7 +156,7 @@ def own_matrix(message: Message, context: Context) -> Personal:
     found = solve(trusts=trusts_of(config.method), trust=_kept_trust(context, consensus))
     # To compare with: what the federation was worth to this client.
     alone = found if found.alone else solve(trusts=[ALONE])
-    mine = _personal(found, alone, table, shared=config.sums)
+    mine = _personal(found, alone, table, shared=shared)
     whole = _for_the_owner(mine, learned, held, config.gamma)
     # What a simulated client sends stays as it is.
     return replace(mine, scores=whole.scores) if Node.of(context).simulated else whole

@@ -272,4 +272,5 @@ def test_a_file_gets_lines_and_a_terminal_a_live_display(tmp_path, capsys):
 def test_rounds_are_read_from_a_log():
     line = "INFO :      round 12: 5 clients answered, 0 failed, change 0.00345"
     assert row_of(line) == {"round": 12.0, "change": 0.00345}
+    assert row_of("INFO : round 12: 5 clients answered, 0 failed") == {"round": 12.0}
     assert row_of("INFO : nothing") is None
