@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class TimeIsUp(BaseException):
@@ -20,26 +20,44 @@ class TimeIsUp(BaseException):
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise `TimeIsUp` in this thread where the block takes longer than ``seconds``."""
-    thread, lock = ctypes.c_ulong(threading.get_ident()), threading.Lock()
-    ended = False
+    thread, lock = threading.get_ident(), threading.Lock()
+    ended = asked = raised = False
 
     def interrupt() -> None:
+        nonlocal asked
         with lock:
             if not ended:
-                _raise_in(thread, ctypes.py_object(TimeIsUp))
+                asked = True
+                _raise_in(thread, TimeIsUp)
 
     watch = threading.Timer(seconds, interrupt)
     watch.daemon = True
     watch.start()
     try:
         yield
+    except TimeIsUp:
+        raised = True
+        raise
     finally:
         with lock:
             ended = True
         watch.cancel()
-        # One that was asked for in the last moment would strike whatever comes next.
-        _raise_in(thread, None)
+        if asked and not raised:
+            _await()
 
 
-def _raise_in(thread: ctypes.c_ulong, kind: ctypes.py_object[type[TimeIsUp]] | None) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, kind)
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    """Raise ``kind`` in a thread, between two of its steps.
+
+    Python notes for all threads that an exception waits, and only the thread that raises it removes
+    that note. So one that was asked for is never withdrawn: the note would stay, slow down every
+    later call in this process, and hang those under ``sys.setprofile``.
+    """
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+
+
+def _await() -> None:
+    """Take `TimeIsUp` that was asked for in the last moment: it would strike what comes next."""
+    with suppress(TimeIsUp):
+        for _ in range(1000):  # it is raised at the first turn, if it was not before
+            pass

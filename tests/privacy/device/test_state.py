@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -209,3 +211,25 @@ def test_time_is_up_in_the_thread_that_works_and_nowhere_else(threaded):
         except work.TimeIsUp:
             pass
     assert sum(range(1000)) == 499500
+
+
+def test_a_time_limit_leaves_nothing_behind_in_the_interpreter():
+    """An exception that is withdrawn stays noted for all threads: under a profile Python hangs."""
+    code = (
+        "import sys, time\n"
+        "from trellis.privacy.device.work import TimeIsUp, time_limit\n"
+        "for pause in (0.0, 0.0004, 0.0005, 0.0006, 0.001):\n"
+        "    try:\n"
+        "        with time_limit(0.0005):\n"
+        "            time.sleep(pause)\n"
+        "    except TimeIsUp:\n"
+        "        pass\n"
+        "sys.setprofile(lambda *event: None)\n"
+        "sorted([2, 1], key=lambda number: number)\n"
+        "sys.setprofile(None)\n"
+        "print('done')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stdout == "done\n"
