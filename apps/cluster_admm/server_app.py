@@ -44,7 +44,7 @@ from . import build
 from .config import ClusterAdmmConfig
 from .data import Truth, is_numeric, synthetic_truth
 from .methods import ENROLMENT, METHODS
-from .private.forecast import sum_warnings
+from .private.forecast import forecast_of, sum_warnings
 from .problem import nmsd
 
 log = logging.getLogger("trellis.run")
@@ -149,6 +149,8 @@ def moments(run: Run) -> Rounds:
     def enrolled(clients: Sequence[Client]) -> None:
         _standardise(run, rounds, clients)
         strategy.shapes[UNITS] = counts_layout(len(clients[0].variables) + int(numbers))
+        counts = [client.counted for client in clients]
+        tell(run.result, forecast_of(config, counts, _parameters(rounds, clients)).text())
 
     def start(clients: Sequence[Client]) -> ArrayRecord:
         strategy.groups = {
@@ -405,7 +407,7 @@ def _fill_own(run: Run, rounds: Rounds, own: OwnModels) -> None:
             "before it. An exchange that is made again counts as one more, which the budget does "
             "not have."
         )
-    notes = sum_warnings(run.config, strategy, rounds.clients)
+    notes = sum_warnings(run.config, strategy)
     result.notes += notes
     for note in notes:
         log.warning(note)

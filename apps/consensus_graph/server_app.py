@@ -166,9 +166,7 @@ def pooled_consensus(run: Run) -> Rounds:
     def enrolled(clients: Sequence[Client]) -> None:
         strategy.parts = pooled.layout(len(clients[0].variables), config.clip)
         counts = [client.counted for client in clients]
-        text = forecast_of(config, counts, len(clients[0].variables)).text()
-        run.result.notes.append(text)
-        log.info(text)
+        tell(run.result, forecast_of(config, counts, len(clients[0].variables)).text())
 
     return _rounds(
         *(run, strategy),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,7 +39,7 @@ from .data import feature_count, split_counts
 from .distances import distances, partial_distances, split
 from .downstream.judge import judge
 from .downstream.needed import solve_needed
-from .forecast import bits_forecast, training_forecast
+from .forecast import forecast_of, wrong_bits
 from .methods import METHODS
 from .model.gnn import build_model, weights
 from .owner.result import MOST_NEAR, NEIGHBOURS, neighbours_of
@@ -75,7 +75,13 @@ def main(grid: Grid, context: Context) -> None:
         released = released_of(rounds)
         _keep_released(run.result, rounds, released)
         _keep_own(run.result, own)
-        run.result.notes += _forecasts(config, rounds, released)
+        if config.encoder == "multi-bit":
+            nodes = int(np.median(released.sizes))
+            tell(
+                run.result,
+                f"With one bit per row, {wrong_bits(config, nodes):.0%} of the bits of a graph of "
+                f"{nodes} nodes are wrong (50 % are coin flips).",
+            )
         _fill(run.result, config, run.seed, released, run.folder)
         _deliver(rounds, grid, run.result)
     run.write_report()
@@ -121,7 +127,17 @@ def noisy(run: Run) -> Rounds:
         bound=config.gradient_bound,
         scored=config.score_epsilon > 0.0,
     )
-    return _rounds(run, strategy, middleware=lambda grid: SecureGrid(grid, sums), admits=False)
+
+    def forecast(clients: Sequence[Client], start: GnnStart) -> None:
+        counts = [split_counts(client.counted, config.held_out)[0] for client in clients]
+        tell(run.result, forecast_of(config, counts, start.weights.size).text())
+
+    return _rounds(
+        *(run, strategy),
+        middleware=lambda grid: SecureGrid(grid, sums),
+        admits=False,
+        enrolled=forecast,
+    )
 
 
 def _rounds(
@@ -130,16 +146,18 @@ def _rounds(
     *,
     middleware: Middleware = lambda grid: grid,
     admits: bool = True,
+    enrolled: Callable[[Sequence[Client], GnnStart], None] = lambda clients, start: None,
 ) -> Rounds:
     """Return a strategy's rounds, with what every method of the study has in common."""
     config, start = run.config, GnnStart()
 
-    def enrolled(clients: Sequence[Client]) -> None:
+    def on_enrolled(clients: Sequence[Client]) -> None:
         vars(start).update(vars(first_model(config, run.seed, clients)))
         strategy.begin(start.terms)
         rounds.train_config = rounds.evaluate_config = {"classes": start.classes}
         # Updates are weighted by labelled items, of which a graph may have many.
         rounds.grid.bounds_counts = config.sums
+        enrolled(clients, start)
 
     def admitted(client: Client) -> bool:
         if admits and client.classes > start.classes:
@@ -153,7 +171,7 @@ def _rounds(
         strategy,
         lambda clients: wire.record({"weights": start.weights}),
         middleware=middleware,
-        on_enrolled=enrolled,
+        on_enrolled=on_enrolled,
         admits=admitted,
         **run.round_arguments(),
     )
@@ -290,19 +308,6 @@ def _keep_own(result: RunResult, own: Mapping[int, Mapping[str, float]]) -> None
             f"Accuracies at home are those of {len(told)} simulated clients on their own test "
             "graphs, gathered for evaluation: a device tells nobody."
         )
-
-
-def _forecasts(config: GromovWassersteinConfig, rounds: Rounds, released: Released) -> list[str]:
-    """Return what was to be expected of the noise, in words."""
-    if config.encoder != "multi-bit":
-        return []
-    told = bits_forecast(config, released.sizes.tolist())
-    if config.sums:
-        counts = [client.counted for client in rounds.clients]
-        graphs = sum(split_counts(count, config.held_out)[0] for count in counts)
-        size = wire.unpack(rounds.arrays["weights"]).size
-        told += training_forecast(config, size, graphs, len(counts))
-    return told
 
 
 def _fill(

@@ -44,7 +44,7 @@ from .methods import METHODS
 from .outcome import Learned, fill, fill_packed, fill_private, graph_scores, learned
 from .private.concordance import FRACTION_BITS, learning_count
 from .private.consensus import estimate
-from .private.forecast import forecast
+from .private.forecast import forecast_of
 
 log = logging.getLogger("trellis.run")
 
@@ -199,7 +199,8 @@ def pooled_consensus(run: Run) -> Rounds:
             points=own_points(chosen),
             tolerance=config.tolerance,
         )
-        _note(run, forecast(config, size, [client.counted for client in clients]))
+        counts = [client.counted for client in clients]
+        _note(run, forecast_of(config, counts, size).text())
 
     return _rounds(run, strategy, enrolled, lambda grid: SecureGrid(grid, sums))
 

@@ -226,7 +226,7 @@ def _forecasts(runs: Runs) -> str:
     found = {}
     for way in (STRONG, HELPED):
         notes = " ".join(runs[f"model-{way}"][0].notes)
-        if epsilon := re.search(r"worth it from about epsilon ([\d.]*\d)", notes):
+        if epsilon := re.search(r"from about epsilon=([\d.]*\d)", notes):
             found[way] = epsilon[1]
     if len(found) < 2:
         return ""

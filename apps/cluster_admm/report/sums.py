@@ -16,7 +16,7 @@ from trellis.apps.pages.wording import number
 
 from ..config import ClusterAdmmConfig
 from ..data import synthetic_table, synthetic_truth
-from ..private.forecast import forecast
+from ..private.forecast import forecast_of
 from ..problem import nmsd, optimum
 from ..steps import alone
 from .compare import MOST_NUMBERS
@@ -60,7 +60,7 @@ def summed(result: RunResult, outcome: Outcome | None) -> list[Section]:
     counts = [int(client.get("count", 0)) for client in result.clients]
     size = outcome.models.shape[2]
     if counts and np.all(outcome.known):  # a forecast is of the clients of all servers
-        blocks.append(Paragraph(forecast(config, sum(counts), size, len(counts))))
+        blocks.append(Paragraph(forecast_of(config, counts, size).text()))
     return [Section(TITLE, blocks)]
 
 

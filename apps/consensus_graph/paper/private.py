@@ -246,7 +246,7 @@ def break_even(making: Making) -> list[Finding]:
             )
             for epsilon in epsilons:
                 told = forecast_of(config, [signals] * config.clients, config.nodes, epsilon)
-                row[f"quotient {epsilon:g}"] = told.quotient
+                row[f"forecast ratio {epsilon:g}"] = told.ratio
         making.table(rows, str(signals))
         making.plot(scores.plot(sizes, lines, "mcc", x_label="clients", log_x=True), str(signals))
         for epsilon in epsilons:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from trellis.apps.common.results import RunResult
@@ -14,7 +12,7 @@ from trellis.apps.pages.report import Block, Facts, FigureBlock, Paragraph, Sect
 from trellis.apps.pages.wording import number
 
 from ..config import ServerGraphConfig
-from ..forecast import forecast
+from ..forecast import forecast_of, noise_of_round
 from ..private import Terms
 
 SUMS = (
@@ -70,16 +68,10 @@ def _forecast(result: RunResult) -> list[Block]:
     if not counts or not config.sums or not np.all(known_servers(models)):
         return []
     size = models.shape[1]
-    found = forecast(config, counts, size)
-    even = "none" if math.isinf(found.break_even) else number(found.break_even)
     facts: dict[str, object] = {
-        "Noise in a server's mean gradient, a round": found.noise,
+        "Noise in a server's mean gradient per round": noise_of_round(
+            config, counts, config.epsilon
+        ),
         "Noise is for so many releases of a client": Terms.of(config).releases,
-        "Closer to the minimiser than a client by itself, times": found.gain,
-        "Smallest epsilon that is worth it": even,
     }
-    said = Paragraph(
-        "Estimated beforehand from numbers of clients, samples and parameters alone; see the "
-        "study's page for how far such estimates were off."
-    )
-    return [Facts(facts), said]
+    return [Facts(facts), Paragraph(forecast_of(config, counts, size).text())]

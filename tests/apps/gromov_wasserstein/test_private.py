@@ -11,13 +11,7 @@ from trellis.apps import run
 from trellis.apps.common.settings import ConfigError
 from trellis.apps.gromov_wasserstein.config import GromovWassersteinConfig
 from trellis.apps.gromov_wasserstein.data import Split
-from trellis.apps.gromov_wasserstein.forecast import (
-    ENOUGH,
-    bits_forecast,
-    epsilon_for,
-    noise_length,
-    training_forecast,
-)
+from trellis.apps.gromov_wasserstein.forecast import noise_length
 from trellis.apps.gromov_wasserstein.model.gnn import build_model, weights
 from trellis.apps.gromov_wasserstein.model.home import at_home
 from trellis.apps.gromov_wasserstein.simulate import Noisy, noisy_weights
@@ -165,17 +159,6 @@ def test_noise_of_training_without_messages_is_as_wide_as_it_says():
     # z is the length of the noise; the bound is 1.
     z = noise_length(chosen, start.size, 2, 10)
     assert np.linalg.norm(moved[0] - moved[1]) == pytest.approx(z, rel=0.15)
-
-
-def test_a_forecast_names_the_epsilon_at_which_noise_is_short_enough():
-    chosen = config(method="fedavg")
-    found = epsilon_for(chosen, 700, 1000, 10)
-    assert noise_length(chosen, 700, 1000, 10, found) == pytest.approx(ENOUGH, rel=1e-3)
-    assert epsilon_for(chosen, 700, 10_000, 10) < found
-    assert "next to nothing" in training_forecast(chosen, 700, 10, 10)[0]
-    assert "little worse" in training_forecast(chosen, 700, 100_000, 10)[0]
-    assert "Three in four are right from epsilon = 11 a graph" in bits_forecast(config(), [10])[0]
-    assert "Three" not in bits_forecast(config(epsilon=2.0, budget_per="node"), [10])[0]
 
 
 @pytest.mark.parametrize("good", ["shared", "alone"])

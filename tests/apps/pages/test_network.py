@@ -157,8 +157,8 @@ def test_noise_in_sums_is_told_without_the_other_servers_numbers(tmp_path):
     found = page(result, tmp_path)
     found.assert_private()
     assert "noisy sums" in found.words
-    assert "Forecast for" not in found.words  # of all clients, which one server does not know
-    assert "Smallest epsilon that is worth it" not in found.words
+    # A forecast is of all clients, which one server does not know.
+    assert "it pays to learn together" not in found.words
 
 
 def test_epsilon_between_servers_that_are_apart_is_not_called_simulated(tmp_path):

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from trellis.apps.server_graph.config import DEFAULT_CLIP, ServerGraphConfig
-from trellis.apps.server_graph.forecast import forecast
 from trellis.apps.server_graph.losses import LeastSquares, Logistic
 from trellis.apps.server_graph.owner.personal import PULLS, personal_model, pulled
 from trellis.apps.server_graph.private import (
@@ -207,7 +206,7 @@ def test_a_good_private_model_is_taken_and_a_bad_one_is_not():
     np.testing.assert_array_equal(single.model, w)
 
 
-# --- settings and the forecast -------------------------------------------------------------------
+# --- settings ------------------------------------------------------------------------------------
 
 
 def config(**more):
@@ -244,15 +243,3 @@ def test_what_sums_cannot_do_is_refused(more, words):
 def test_a_share_of_the_rounds_is_one_at_most():
     with pytest.raises(ValueError, match="average=2"):
         config(average=2.0)
-
-
-def test_the_forecast_gains_with_clients_and_epsilon_and_knows_where_it_is_even():
-    def gain(clients, epsilon, servers=2):
-        found = config(batch=0, clients=clients, servers=servers, epsilon=epsilon)
-        return forecast(found, [100] * clients, 2)
-
-    assert gain(10, 1.0).gain < gain(40, 1.0).gain
-    assert gain(10, 0.3).gain < gain(10, 1.0).gain
-    even = gain(10, 1.0).break_even
-    assert gain(10, even).gain == pytest.approx(1.0, abs=0.01)
-    assert math.isinf(forecast(config(clients=3, servers=1), [1, 1, 1], 10**9).break_even)

@@ -127,7 +127,7 @@ def test_a_report_says_what_privacy_cost(tmp_path):
     study({**SMALL, "held-out": 0.2}, out=tmp_path, report=True)
     page = (tmp_path / "report.html").read_text()
     for words in ("Privacy: noise in every sum", "a client by itself", "gathered for evaluation",
-                  "Smallest epsilon that is worth it", "Score of the private model"):  # fmt: skip
+                  "Below 1 it pays to learn together", "Score of the private model"):  # fmt: skip
         assert words in page
 
 

@@ -12,7 +12,6 @@ from trellis import apps
 from trellis.apps import run
 from trellis.apps.cluster_admm.config import ClusterAdmmConfig
 from trellis.apps.cluster_admm.data import synthetic_table, synthetic_truth
-from trellis.apps.cluster_admm.private.forecast import explained, forecast, signal_to_noise, worth
 from trellis.apps.cluster_admm.private.simulate import own_models, summed
 from trellis.apps.cluster_admm.problem import nmsd
 from trellis.apps.cluster_admm.simulate import client_tables
@@ -266,15 +265,3 @@ def test_clients_that_learn_alone_send_nothing(heard):
     plain = {k: v for k, v in SOME.items() if k != "privacy"} | {"method": "local"}
     other = study(plain, seed=2)
     np.testing.assert_allclose(result.arrays["clients"], other.arrays["clients"], atol=1e-6)
-
-
-def test_a_forecast_grows_with_samples_and_epsilon():
-    config = ClusterAdmmConfig(privacy="dp")
-    found = [explained(signal_to_noise(n, 60, e, config)) for n in (800, 8000) for e in (0.3, 1.0)]
-    assert found == sorted(found)
-    assert 0.0 < found[0] < found[-1] < 1.0
-    assert worth(config, 800, 60, 150) <= 1.0
-    text = forecast(config, 800, 60, 150)
-    assert "800 samples of 60 features" in text
-    assert "at epsilon 0.3" in text
-    assert "choose by their own samples" in forecast(config, 8000, 60, 100)

@@ -45,7 +45,7 @@ def test_a_run_makes_a_consensus_and_every_clients_own_graph():
     assert result.arrays["consensus"].shape == (9, 9)
     assert np.all(result.arrays["gathered"])
     assert any("gathered for evaluation" in note for note in result.notes)
-    assert any(note.startswith("Forecast: 6 clients") for note in result.notes)
+    assert any(note.startswith("Forecast: with 6 clients") for note in result.notes)
     for name in ("auc", "consensus-auc", "mcc", "noise-of-tau", "using-consensus", "alone-mcc"):
         assert np.isfinite(result.headline[name])
     assert result.headline["auc"] > 0.6
