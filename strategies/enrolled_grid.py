@@ -113,13 +113,7 @@ class EnrolledGrid(GridWrapper):
                 self.failures[about.dst_node_id] = OFFLINE
                 continue
             self.bytes_down += content_bytes(message.content)
-            copy = Message(
-                message.content,
-                client.node_id,
-                about.message_type,
-                ttl=about.ttl,
-                group_id=about.group_id,
-            )
+            copy = _readdressed(message, client.node_id)
             sent.append((about, copy.metadata))
             yield copy
 
@@ -184,6 +178,19 @@ class EnrolledGrid(GridWrapper):
     def _fail(self, number: int, reason: str) -> None:
         self.failures[number] = reason
         log.warning("client %s failed: %s", self.client(number).name, reason)
+
+
+def _readdressed(message: Message, node_id: int) -> Message:
+    """Return a message for another node, with the same content.
+
+    By its parts, as the engine's own copies are (`sim.copies`): to make one anew, with all of
+    Flower's checks, takes a tenth of the time of a round of many small messages.
+    """
+    metadata: Metadata = object.__new__(type(message.metadata))
+    metadata.__dict__.update(message.metadata.__dict__, _dst_node_id=node_id, _message_id="")
+    copy: Message = object.__new__(type(message))
+    copy.__dict__.update(message.__dict__, _metadata=metadata)
+    return copy
 
 
 def _bound_count(content: RecordDict, client: Client) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -133,9 +134,7 @@ class Methods:
 
     def load(self, name: str) -> Callable[..., Any]:
         """Return a function that a row names as ``module:function``."""
-        module, _, function = name.partition(":")
-        found: Callable[..., Any] = getattr(import_module(f"{self.package}.{module}"), function)
-        return found
+        return _load(f"{self.package}.{name}")
 
     def answer_train(self, app: ClientApp, settings: Callable[[Context], StudyConfig]) -> None:
         """Let ``app`` answer ``train`` messages as the row of the run's settings says.
@@ -236,6 +235,13 @@ class Methods:
         else:
             where = _either(f"{row.method} and privacy={row.privacy}" for row in having)
         return f"it has with method={where}, or leave it at its default"
+
+
+@cache
+def _load(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
 
 
 def _either(names: Iterable[str]) -> str:

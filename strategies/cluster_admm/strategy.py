@@ -203,7 +203,7 @@ class ClusterAdmm(NodeStrategy):
             told = {"rho": self.rho, "share": self.share(node), "server-round": server_round}
             content = RecordDict(
                 {
-                    "arrays": ArrayRecord({"v": wire.pack(self.target(node))}),
+                    "arrays": wire.record({"v": self.target(node)}),
                     "config": ConfigRecord({**config, **told}),
                 }
             )

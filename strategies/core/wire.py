@@ -143,10 +143,11 @@ def received(
         array = unpack(content[name])
     except (TypeError, ValueError) as error:
         raise BadReply(f"{name}: {error}") from None
-    fits = array.ndim == len(shape) and all(
-        wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
+    fits = array.shape == shape or (
+        array.ndim == len(shape)
+        and all(wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True))
     )
-    if not fits or array.dtype != np.dtype(dtype):
+    if not fits or array.dtype != dtype:
         raise BadReply(
             f"{name} is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}"
         )
