@@ -246,6 +246,11 @@ class StudyConfig(Checked):
         return {**cls.own_data, **given}
 
     @classmethod
+    def for_number(cls, clients: int) -> dict[str, Scalar]:
+        """Return settings of the built-in example that follow from its number of clients."""
+        return {}
+
+    @classmethod
     def as_defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings for files that nothing is to be chosen for, as those of a figure.
 

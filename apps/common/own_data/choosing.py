@@ -83,7 +83,8 @@ def choose_for_number(
 ) -> Chosen:
     """Complete the settings of a Flower app, in which ``servers = 0`` is open, for its clients.
 
-    In a simulation, what needs more clients than there are is lowered if it has its default.
+    In a simulation, what needs more clients than there are is lowered if it has its default, and
+    what the built-in example has for another number of clients is scaled.
     Everything else that does not fit is refused when the config is built.
 
     Parameters
@@ -99,6 +100,7 @@ def choose_for_number(
         left_open.add("servers")
     if simulated:
         fitting = {"topology", "clusters", "secure-aggregation"} & defaults.keys()
+        fitting |= kind.for_number(clients).keys()
         left_open |= {k for k in fitting if chosen.settings.get(k, defaults[k]) == defaults[k]}
     chosen.settings = {k: v for k, v in chosen.settings.items() if k not in left_open}
     if simulated:
@@ -113,8 +115,11 @@ def _fit_simulation(chosen: Chosen, clients: int, files: Sequence[Path]) -> None
     without_privacy = chosen.settings.get("privacy", defaults["privacy"]) == "none"
     if files:
         choose_places(chosen, places_of_files(files), ASSIGNMENT)
-    elif without_privacy and clients < 2 * FEWEST and "servers" in defaults:
-        chosen.take("servers", min(clients, 2), few)
+    else:
+        for key, value in chosen.kind.for_number(clients).items():
+            chosen.take(key, value, few)
+        if without_privacy and clients < 2 * FEWEST and "servers" in defaults:
+            chosen.take("servers", min(clients, 2), few)
     _choose_servers(chosen, (), "")
     usual = str(defaults.get("clusters", ""))
     if usual.isdecimal() and clients < int(usual):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from trellis import apps
@@ -80,6 +81,19 @@ def test_what_is_chosen_for_few_clients_is_named_with_the_reason():
     config, found = completed("cluster-admm", 2)
     assert (config.servers, config.topology, config.clusters) == (2, "complete", "2")
     assert "clusters=2 (2 clients)" in found["chosen"]
+
+
+def test_the_consensus_is_as_sparse_for_any_number_of_supernodes():
+    config, found = completed("consensus-graph", 2)
+    assert config.lambda_ == 0.12
+    assert found["chosen"] == "lambda=0.12 (2 clients)"
+    assert completed("consensus-graph", 50)[0].lambda_ == 3.0
+    assert completed("consensus-graph", 2, **{"lambda": 0.2})[0].lambda_ == 0.2
+    assert completed("consensus-graph", 2, clients=5)[0].lambda_ == 0.3
+    # No effect, so nothing is chosen.
+    assert completed("consensus-graph", 20, privacy="dp")[1]["chosen"] == ""
+    consensus = apps.run("consensus-graph", completed("consensus-graph", 2)[0].settings()).arrays
+    assert np.count_nonzero(consensus["consensus"]) > 20  # of 190 pairs; none with 0.3
 
 
 def test_what_the_user_sets_stays():
