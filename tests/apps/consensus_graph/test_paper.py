@@ -197,7 +197,7 @@ def test_break_even_says_from_how_many_clients_on_it_pays(tmp_path, console):
     few, many = read(tmp_path / "break-even-50.csv")
     assert few["mcc epsilon 1"] == pytest.approx(few["mcc alone"], abs=0.03)
     assert many["mcc epsilon 1"] > many["mcc alone"] + 0.08
-    assert few["quotient 1"] > 1.0 > 0.3 > many["quotient 1"]
+    assert few["forecast ratio 1"] > 1.0 > 0.3 > many["forecast ratio 1"]
     assert {"break-even-50.png", "break-even-50.svg"} <= {p.name for p in tmp_path.iterdir()}
     assert "from 100 clients at epsilon 1" in finding.found
 
