@@ -10,6 +10,7 @@ What was *released* is never lost by that, it stands in the ledger.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -89,7 +90,10 @@ def note(folder: Path | None, what: str, **details: Any) -> None:
             os.replace(path, folder / f"{FILE}.1")
         handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         try:
-            os.write(handle, (text + "\n").encode())  # one call: lines of two processes stay apart
+            data = (text + "\n").encode()
+            # One call: lines of two processes stay apart. A disk that is nearly full takes a part.
+            if os.write(handle, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(handle)
     except OSError as error:

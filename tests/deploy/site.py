@@ -21,6 +21,7 @@ from trellis.apps.common.results import RunResult
 from trellis.privacy.device import log
 from trellis.sim.federation.folder import Federation
 from trellis.sim.federation.rehearsal import Rehearsal
+from trellis.sim.flwr_command import CONNECTION
 from trellis.sim.processes import descendants, free_port
 
 PATIENCE = 300.0  # seconds for anything that must come, on a machine with much else to do
@@ -154,7 +155,7 @@ class Site:
 
     def stop(self, run: Submitted) -> None:
         """Stop a run as Flower's own command does."""
-        self.rehearsal.command.ask("stop", run.run_id, "trellis")
+        self.rehearsal.command.ask("stop", run.run_id, CONNECTION)
 
     def let_go(self) -> None:
         """End what still follows a run."""

@@ -182,6 +182,13 @@ def test_a_line_stays_a_line_whatever_a_server_writes(tmp_path):
     assert json.dumps(line)
 
 
+def test_a_line_of_which_only_a_part_fits_is_not_lost_in_silence(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(os, "write", lambda handle, data: len(data) // 2)
+    log.note(tmp_path, "refused", reason="boom")
+    assert "No space left on device" in caplog.text
+    assert "boom" in caplog.text
+
+
 @pytest.mark.parametrize("threaded", [False, True])
 def test_time_is_up_in_the_thread_that_works_and_nowhere_else(threaded):
     ended = []
