@@ -89,7 +89,7 @@ def test_a_state_folder_that_cannot_be_written_is_found_before_a_release(
             assert why not in words
     for name in ("hospital", "lab", "ward"):
         assert f"{name}: {REFUSED}" in words
-    assert "a secure sum needs at least 3 clients, not 1" in words
+    assert "1 of 1 clients are there; a secure sum needs 3 at least" in words
 
 
 def test_a_secure_sum_that_loses_one_of_three_ends_and_names_the_least(

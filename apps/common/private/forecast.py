@@ -48,8 +48,9 @@ class Forecast:
         pays = f"from about epsilon={self.break_even:.2g} on"
         if math.isinf(self.break_even):
             pays = f"at no epsilon up to {HIGHEST:g}; it needs more clients or records"
+        number = f"{self.clients:,} client{'s' * (self.clients != 1)}"
         return (
-            f"Forecast: with {self.clients:,} clients and epsilon={self.epsilon:g} the error of "
+            f"Forecast: with {number} and epsilon={self.epsilon:g} the error of "
             f"what is learned together is about {self.ratio:.2g} times that of a client's own "
             f"{self.records:,} records. Below 1 it pays to learn together: {pays}."
         )

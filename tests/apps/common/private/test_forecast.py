@@ -105,6 +105,7 @@ def test_there_may_be_no_break_even_or_any_epsilon_will_do():
     assert alone.break_even == math.inf
     assert "at no epsilon up to 1000" in alone.text()
     assert "inf" not in alone.text()
+    assert alone.text().startswith("Forecast: with 1 client and ")
     assert forecast(lambda epsilon: 0.0, [10] * 5, 1.0).break_even == LOWEST
     assert forecast(lambda epsilon: HIGHEST, [10] * 5, 1.0).break_even == math.inf
 
