@@ -113,7 +113,7 @@ class EnrolledGrid(GridWrapper):
                 self.failures[about.dst_node_id] = OFFLINE
                 continue
             self.bytes_down += content_bytes(message.content)
-            copy = _readdressed(message, client.node_id)
+            copy = _copy_for(client.node_id, message)
             sent.append((about, copy.metadata))
             yield copy
 
@@ -180,8 +180,8 @@ class EnrolledGrid(GridWrapper):
         log.warning("client %s failed: %s", self.client(number).name, reason)
 
 
-def _readdressed(message: Message, node_id: int) -> Message:
-    """Return a message for another node, with the same content.
+def _copy_for(node_id: int, message: Message) -> Message:
+    """Return the same message for another node.
 
     By its parts, as the engine's own copies are (`sim.copies`): to make one anew, with all of
     Flower's checks, takes a tenth of the time of a round of many small messages.
